@@ -1,0 +1,1 @@
+"""Benchmarks: few-shot class-incremental accuracy on public data sets."""

@@ -1,0 +1,29 @@
+"""The registry of backbones: one name, one network with its trunk/tail cut, framing and normalisation."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from core.backbones import efficientnet_lite, resnet, timm_models
+from core.backbones.backbone import Backbone
+from core.errors import UnknownBackbone
+
+__all__ = ["NAMES", "Backbone", "build"]
+
+_BUILDERS: dict[str, Callable[..., Backbone]] = {
+    "efficientnet_lite0": efficientnet_lite.build,
+    "efficientnet_lite1": efficientnet_lite.build,
+    "efficientnet_lite2": efficientnet_lite.build,
+    "resnet18": resnet.build_resnet18,
+    "resnet32": resnet.build_resnet32,
+}
+NAMES = (*_BUILDERS, "timm:<name>")
+
+
+def build(name: str, *, weights: Path | None = None, pretrained: bool = True) -> Backbone:
+    """The backbone of that name with its pretrained weights, those of a local file, or none."""
+    if name.startswith("timm:"):
+        return timm_models.build(name, weights, pretrained=pretrained)
+    builder = _BUILDERS.get(name)
+    if builder is None:
+        raise UnknownBackbone(f"there is no backbone '{name}'; there are {', '.join(NAMES)}")
+    return builder(name, weights, pretrained=pretrained)

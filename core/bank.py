@@ -1,0 +1,163 @@
+"""The prototype bank: all that is remembered of every class.
+
+Immutable: learning returns a new bank, so a swap is one assignment and a version never changes under its readers.
+It holds classes by id and knows nothing of pictures, networks or metrics.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NewType
+
+import torch
+from torch import Tensor
+
+from core.calibration import Statistics, smoothed_statistics_of, statistics_of
+from core.errors import DuplicateClass, UnknownClass, WrongShape
+
+ClassId = NewType("ClassId", int)
+
+
+@dataclass(frozen=True, eq=False)
+class PrototypeBank:
+    """Row i of every tensor belongs to `class_ids[i]`. A class that was never taught has no row, so it cannot win."""
+
+    class_ids: tuple[ClassId, ...]
+    shots: Tensor  # (K,) how many pictures stand behind the prototype
+    initial: Tensor  # (K, M) c0, the prototype when the class was first learned
+    copies: Tensor  # (K, B, M) newest last; a class with fewer copies fills the last rows
+    held: Tensor  # (K,) how many copies the class has
+    statistics: Statistics  # μ, Σ
+    smoothed: Statistics  # μ̃, Σ̃
+
+    @classmethod
+    def empty(cls, dim: int, capacity: int = 5) -> "PrototypeBank":
+        """A bank without classes for embeddings of `dim` numbers, keeping `capacity` (the paper's B) copies."""
+        if capacity < 1:
+            raise ValueError(f"a bank keeps at least one copy, not {capacity}")
+        nothing = torch.zeros(0, dim)
+        no_copies = torch.zeros(0, capacity, dim)
+        no_count = torch.zeros(0, dtype=torch.long)
+        no_statistics = Statistics(nothing, no_copies)
+        return cls((), no_count, nothing, no_copies, no_count, no_statistics, no_statistics)
+
+    def __len__(self) -> int:
+        return len(self.class_ids)
+
+    def __contains__(self, class_id: object) -> bool:
+        return class_id in self._row
+
+    @property
+    def dim(self) -> int:
+        return self.initial.shape[1]
+
+    @property
+    def capacity(self) -> int:
+        return self.copies.shape[1]
+
+    @property
+    def prototypes(self) -> Tensor:
+        """The newest copy of every class, (K, M)."""
+        return self.copies[:, -1]
+
+    @cached_property
+    def _row(self) -> dict[ClassId, int]:
+        return {class_id: row for row, class_id in enumerate(self.class_ids)}
+
+    def rows(self, class_ids: Iterable[ClassId]) -> list[int]:
+        """The rows of these classes, in their order."""
+        try:
+            return [self._row[class_id] for class_id in class_ids]
+        except KeyError as error:
+            raise UnknownClass(f"class {error.args[0]} is not in the bank of {len(self)} classes") from None
+
+    def with_classes(self, class_ids: Sequence[ClassId], prototypes: Tensor, shots: Sequence[int]) -> "PrototypeBank":
+        """A bank that holds these new classes too; their first prototype is also their c0."""
+        self._check_new(class_ids)
+        self._check_prototypes(prototypes, len(class_ids))
+        if len(shots) != len(class_ids) or any(count < 1 for count in shots):
+            raise WrongShape(f"{len(class_ids)} classes need as many shot counts of 1 or more, not {list(shots)}")
+        copies = prototypes.new_zeros(len(class_ids), self.capacity, self.dim)
+        copies[:, -1] = prototypes
+        held = torch.ones(len(class_ids), dtype=torch.long)
+        added = PrototypeBank(
+            tuple(class_ids),
+            torch.tensor(list(shots), dtype=torch.long),
+            prototypes.clone(),
+            copies,
+            held,
+            statistics_of(copies, held),
+            smoothed_statistics_of(copies, held),
+        )
+        return _joined(self, added)
+
+    def without(self, class_ids: Iterable[ClassId]) -> "PrototypeBank":
+        """A bank that never heard of these classes."""
+        gone = set(self.rows(class_ids))
+        return self._take([row for row in range(len(self)) if row not in gone])
+
+    def only(self, class_ids: Iterable[ClassId]) -> "PrototypeBank":
+        """A bank of just these classes, in their order."""
+        return self._take(self.rows(class_ids))
+
+    def with_copies(self, prototypes: Tensor, statistics: Statistics | None = None) -> "PrototypeBank":
+        """Append one copy to every class and drop the oldest beyond the capacity.
+
+        `statistics`: running statistics that a session kept; without them those of the copies are taken.
+        """
+        self._check_prototypes(prototypes, len(self))
+        copies = torch.cat([self.copies[:, 1:], prototypes[:, None]], dim=1)
+        held = (self.held + 1).clamp_max(self.capacity)
+        return replace(
+            self,
+            copies=copies,
+            held=held,
+            statistics=statistics if statistics is not None else statistics_of(copies, held),
+            smoothed=smoothed_statistics_of(copies, held),
+        )
+
+    def with_shots(self, class_id: ClassId, prototype: Tensor, shots: int) -> "PrototypeBank":
+        """Replace what is known of one class: it was shown more pictures. It starts anew with one copy."""
+        return self.without([class_id]).with_classes([class_id], prototype[None], [shots])
+
+    def _take(self, rows: list[int]) -> "PrototypeBank":
+        index = torch.tensor(rows, dtype=torch.long)
+        return PrototypeBank(
+            tuple(self.class_ids[row] for row in rows),
+            self.shots[index],
+            self.initial[index],
+            self.copies[index],
+            self.held[index],
+            Statistics(self.statistics.mean[index], self.statistics.factor[index]),
+            Statistics(self.smoothed.mean[index], self.smoothed.factor[index]),
+        )
+
+    def _check_new(self, class_ids: Sequence[ClassId]) -> None:
+        taken = [class_id for class_id in class_ids if class_id in self]
+        if taken or len(set(class_ids)) != len(class_ids):
+            raise DuplicateClass(f"classes {taken or list(class_ids)} stand in the bank already or are given twice")
+
+    def _check_prototypes(self, prototypes: Tensor, count: int) -> None:
+        if tuple(prototypes.shape) != (count, self.dim):
+            raise WrongShape(f"prototypes of shape {(count, self.dim)} are needed, not {tuple(prototypes.shape)}")
+        if not torch.isfinite(prototypes).all():
+            raise WrongShape("a prototype holds numbers that are not finite")
+
+
+def _joined(first: PrototypeBank, second: PrototypeBank) -> PrototypeBank:
+    def both(name: str) -> Tensor:
+        return torch.cat([getattr(first, name), getattr(second, name)])
+
+    def statistics(name: str) -> Statistics:
+        one, other = getattr(first, name), getattr(second, name)
+        return Statistics(torch.cat([one.mean, other.mean]), torch.cat([one.factor, other.factor]))
+
+    return PrototypeBank(
+        first.class_ids + second.class_ids,
+        both("shots"),
+        both("initial"),
+        both("copies"),
+        both("held"),
+        statistics("statistics"),
+        statistics("smoothed"),
+    )

@@ -1,0 +1,108 @@
+"""Calibration of old prototypes: smoothing, whitening and re-colouring (paper, section IV-E).
+
+A class keeps a few copies of its prototype. Their mean and covariance (μ, Σ), smoothed over the copies' age into
+(μ̃, Σ̃), say how the prototype has wandered, and `Recolouring` takes a prototype from the one to the other. Σ is kept as
+a factor of a few rows: an M×M matrix is never formed, and nothing but the rank of Σ is assumed.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+RIDGE = 1e-3  # ε of Σ + εI: copies on unit vectors differ by far more, rounding by far less
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Mean and covariance of each class's copies; Σ = factorᵀ · factor, rows beyond its rank are zero."""
+
+    mean: Tensor  # (K, M)
+    factor: Tensor  # (K, B, M)
+
+    def to(self, device: torch.device) -> "Statistics":
+        return Statistics(self.mean.to(device), self.factor.to(device))
+
+
+def statistics_of(copies: Tensor, held: Tensor) -> Statistics:
+    """μ and Σ of the copies that each class holds, newest last; earlier rows are padding."""
+    weight = _is_held(copies, held) / held[:, None]  # (K, B)
+    mean = torch.einsum("kb,kbm->km", weight, copies)
+    factor = weight.sqrt()[:, :, None] * (copies - mean[:, None])
+    return Statistics(mean, factor)
+
+
+def smoothed_statistics_of(copies: Tensor, held: Tensor, bandwidth: float = 1.0) -> Statistics:
+    """(μ̃, Σ̃): the history of (μ, Σ), weighted by a normalised symmetric Gaussian kernel over copy age.
+
+    The statistics of age a are those of the copies that existed a steps ago. All of them lie in the span of the copies
+    held now, so Σ̃ = Cᵀ·A·C with a B×B matrix A, and A^½·C is an exact factor of B rows.
+    """
+    size = copies.shape[1]
+    present = _is_held(copies, held)  # (K, B)
+    age = torch.arange(size - 1, -1, -1, device=copies.device, dtype=copies.dtype)  # newest is last
+    kernel = torch.exp(-0.5 * (age / bandwidth) ** 2) * present
+    kernel = kernel / kernel.sum(1, keepdim=True)  # (K, B): weight of the statistics of each age
+    prefix = torch.tril(torch.ones(size, size, device=copies.device, dtype=copies.dtype))
+    member = prefix[None] * present[:, None, :]  # (K, age, copy): which copies existed at that age
+    share = member / member.sum(2, keepdim=True).clamp_min(1)
+    mean = torch.einsum("ka,kab,kbm->km", kernel, share, copies)
+    spread = torch.diag_embed(share) - share[:, :, :, None] * share[:, :, None, :]  # covariance as weights of copies
+    mixed = torch.einsum("ka,kabc->kbc", kernel, spread)  # A
+    values, vectors = torch.linalg.eigh(mixed)
+    root = values.clamp_min(0).sqrt()[:, :, None] * vectors.transpose(1, 2)  # A = rootᵀ·root
+    anchored = copies - mean[:, None]  # rows of A sum to nought, so any anchor gives the same Σ̃, with less rounding
+    return Statistics(mean, root @ (anchored * present[:, :, None]))
+
+
+def follow(running: Statistics, fresh: Statistics, momentum: float = 0.9) -> Statistics:
+    """Exponential moving average of both statistics; Σ is cut back to the factor's rows, keeping the largest."""
+    mean = momentum * running.mean + (1 - momentum) * fresh.mean
+    stacked = torch.cat(
+        [math.sqrt(momentum) * running.factor, math.sqrt(1 - momentum) * fresh.factor], dim=1
+    )  # (K, 2B, M)
+    vectors = torch.linalg.eigh(stacked @ stacked.transpose(1, 2)).eigenvectors  # ascending
+    largest = vectors[:, :, -running.factor.shape[1] :]
+    return Statistics(mean, largest.transpose(1, 2) @ stacked)
+
+
+class Recolouring:
+    """c̃ = Σ̃^½ · Σ^-½ · (c − μ) + μ̃, each Σ with εI added. The paper prints Σ̃ twice, which would be the identity.
+
+    Made once for given statistics and applied at every step, differentiably.
+    """
+
+    def __init__(self, statistics: Statistics, smoothed: Statistics, ridge: float = RIDGE) -> None:
+        self.from_mean, self.to_mean = statistics.mean, smoothed.mean
+        self.whiten = _Power(statistics.factor, -0.5, ridge)
+        self.colour = _Power(smoothed.factor, 0.5, ridge)
+
+    def __call__(self, prototypes: Tensor) -> Tensor:
+        return self.colour(self.whiten(prototypes - self.from_mean)) + self.to_mean
+
+
+class _Power:
+    """(FᵀF + εI)^p · v exactly, through the B×B Gram matrix: O(B²M) where the dense power costs O(M³).
+
+    With F = V·s·Uᵀ it is ε^p·v + U·((s² + ε)^p − ε^p)·Uᵀ·v.
+    """
+
+    def __init__(self, factor: Tensor, exponent: float, ridge: float) -> None:
+        values, directions = torch.linalg.eigh(factor @ factor.transpose(1, 2))  # s² (K, B), V (K, B, B)
+        present = values > 1e-9  # a direction that is not there needs no correction
+        inverse = torch.where(present, values, 1.0).rsqrt() * present
+        self.basis = (directions * inverse[:, None]).transpose(1, 2) @ factor  # Uᵀ (K, B, M)
+        self.plain = ridge**exponent
+        self.gain = (values.clamp_min(0) + ridge) ** exponent - self.plain  # (K, B)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        along = torch.einsum("kbm,km->kb", self.basis, vectors)
+        corrected: Tensor = self.plain * vectors + torch.einsum("kb,kbm->km", self.gain * along, self.basis)
+        return corrected
+
+
+def _is_held(copies: Tensor, held: Tensor) -> Tensor:
+    size = copies.shape[1]
+    present = torch.arange(size, device=copies.device) >= size - held[:, None]
+    return present.to(copies.dtype)  # (K, B)

@@ -1,0 +1,100 @@
+"""Nearest-class-mean scoring.
+
+Knows only the classes in the bank: a class that was never taught has no row, so it cannot win. Says how sure it is, and
+answers *unknown* for what is too far from everything.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.bank import ClassId, PrototypeBank
+from core.errors import UnknownClass
+from core.space import Space
+
+ACCEPTED = 0.95  # share of pictures of known classes that the unknown threshold lets through
+TEMPERATURES = torch.logspace(-3, 1, 161)  # where the best temperature is looked for
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """Calibration of an answer: a temperature for confidence, a distance beyond which all is unknown."""
+
+    temperature: float = 0.1
+    threshold: float = math.inf  # nothing is unknown until there is something to calibrate on
+
+
+@dataclass(frozen=True)
+class Candidate:
+    class_id: ClassId
+    confidence: float
+    distance: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The nearest classes, nearest first; `class_id` is None where even the nearest is too far."""
+
+    top: tuple[Candidate, ...]
+    unknown: bool
+
+    @property
+    def class_id(self) -> ClassId | None:
+        return None if self.unknown else self.top[0].class_id
+
+
+class NearestClassMean:
+    """A bank made ready to answer: one matrix product for a batch of pictures, nothing computed twice."""
+
+    def __init__(self, space: Space, bank: PrototypeBank, certainty: Certainty) -> None:
+        self.space = space
+        self.class_ids = bank.class_ids
+        self.certainty = certainty
+        self._targets = space.comparable(bank.prototypes).contiguous()  # (K, M)
+
+    def distances(self, features: Tensor) -> Tensor:
+        """Features (n, M) → distance to every class (n, K)."""
+        return self.space.compare(self.space.comparable(self.space.embed(features)), self._targets)
+
+    def nearest(self, features: Tensor) -> list[ClassId]:
+        """The class that each picture is nearest to, unknown or not."""
+        if not self.class_ids:
+            raise UnknownClass("no class has been taught yet")
+        return [self.class_ids[row] for row in self.distances(features).argmin(1).tolist()]
+
+    def predict(self, features: Tensor, top_k: int = 5) -> list[Prediction]:
+        """An answer for each picture (n, M); with no class taught, everything is unknown."""
+        if not self.class_ids:
+            return [Prediction((), unknown=True) for _ in features]
+        distances = self.distances(features)
+        confidences = torch.softmax(-distances / self.certainty.temperature, dim=1)
+        nearest = distances.topk(min(top_k, len(self.class_ids)), dim=1, largest=False)
+        rows = zip(nearest.indices.tolist(), nearest.values.tolist(), confidences, strict=True)
+        return [self._prediction(indices, values, confidence) for indices, values, confidence in rows]
+
+    def _prediction(self, indices: Sequence[int], distances: Sequence[float], confidence: Tensor) -> Prediction:
+        top = tuple(
+            Candidate(self.class_ids[index], float(confidence[index]), distance)
+            for index, distance in zip(indices, distances, strict=True)
+        )
+        return Prediction(top, unknown=distances[0] > self.certainty.threshold)
+
+
+def calibrate(distances: Tensor, own: Tensor) -> Certainty:
+    """Fit temperature and unknown threshold on pictures of known classes that were not learned from.
+
+    `distances` (n, K) to every class, `own` (n,) the row of the true one. The temperature is the one under which the
+    truth is most probable. The threshold accepts 95 % of the pictures.
+    """
+    if not len(distances):
+        return Certainty()
+    nearest = distances.min(1).values
+    threshold = float(nearest.quantile(ACCEPTED)) if len(nearest) > 1 else float(nearest[0]) * 2
+    if distances.shape[1] < 2:
+        return Certainty(threshold=threshold)
+    temperatures = TEMPERATURES * float(nearest.mean().clamp_min(1e-6))  # in the metric's own unit
+    surprise = [torch.nn.functional.cross_entropy(-distances / t, own).item() for t in temperatures]
+    return Certainty(float(temperatures[surprise.index(min(surprise))]), threshold)

@@ -1,0 +1,24 @@
+"""Drift compensation: old prototypes follow a network that has moved (Yu et al., CVPR 2020).
+
+A changed tail moves old classes too, and no history of theirs can tell by how much. The session's own shots can: their
+embeddings before and after show the shift of the space around them.
+"""
+
+import torch
+from torch import Tensor
+
+from core.space import Space, euclidean
+
+
+def compensated(prototypes: Tensor, before: Tensor, after: Tensor, space: Space, bandwidth: float) -> Tensor:
+    """Shift each prototype by the mean movement of the shots (S, V, M), nearer shots weighing more.
+
+    The weights are a Gaussian of the distance between unit vectors, of width `bandwidth`, normalised to one: where no
+    shot is near, all count alike.
+    """
+    if not len(prototypes):
+        return prototypes
+    start, movement = before.flatten(0, 1), (after - before).flatten(0, 1)  # (S·V, M)
+    distances = euclidean(space.comparable(prototypes), space.comparable(start))  # (K, S·V)
+    weights = torch.softmax(-0.5 * (distances / bandwidth) ** 2, dim=1)
+    return prototypes + weights @ movement

@@ -1,0 +1,63 @@
+"""Episodes of an incremental session (paper, Algorithm 1).
+
+The paper draws negatives among the episode's own classes only, which can never reach a past class and leaves nothing
+when one class is taught alone. Here negatives come from current classes and memory, and where there is a past, one of
+the two is the nearest past class.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MOST_SUPPORT = 9  # pictures of one class in an episode: bounds a step's cost when a class has a hundred shots
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Rows of the session's (shot, view) table: one query for each class and the support of its prototype."""
+
+    classes: Tensor  # (n,) positions of the episode's classes within the session
+    query: Tensor  # (n,)
+    support: Tensor  # (m,)
+    support_class: Tensor  # (m,) which of the n classes each support row belongs to
+
+
+def draw_episode(owners: Tensor, views: int, most_classes: int, generator: torch.Generator) -> Episode:
+    """One episode over shots whose classes are `owners` (S,), each shot present in `views` views.
+
+    Row s·views + v is view v of shot s. A class with one shot is queried with another view of it.
+    """
+    present = owners.unique()
+    chosen = present[torch.randperm(len(present), generator=generator)[:most_classes]]
+    query, support, support_class = [], [], []
+    for position, owner in enumerate(chosen):
+        shots = (owners == owner).nonzero()[:, 0]
+        shots = shots[torch.randperm(len(shots), generator=generator)[: MOST_SUPPORT + 1]]
+        view = torch.randint(views, (max(2, len(shots)),), generator=generator)
+        if len(shots) == 1:
+            shots = shots.repeat(2)
+            view[1] = (view[0] + 1) % views
+        rows = shots * views + view
+        query.append(rows[0])
+        support.append(rows[1:])
+        support_class.append(torch.full((len(rows) - 1,), position))
+    return Episode(chosen, torch.stack(query), torch.cat(support), torch.cat(support_class))
+
+
+def draw_negatives(distances: Tensor, own: Tensor, past: Tensor, generator: torch.Generator) -> Tensor:
+    """Two distinct negatives for each query, both of another class, (n, 2).
+
+    `distances` (n, K) to every class, `own` (n,) the query's class, `past` (K,) which classes are from memory. The
+    first is the nearest past class where there is a past, the second any other; needs three classes in existence.
+    """
+    count, classes = distances.shape
+    allowed = torch.ones(count, classes)
+    allowed.scatter_(1, own[:, None].cpu(), 0)
+    if past.any():
+        first = distances.detach().masked_fill(~past[None], torch.inf).argmin(1).cpu()
+    else:
+        first = torch.multinomial(allowed, 1, generator=generator)[:, 0]
+    allowed.scatter_(1, first[:, None], 0)
+    second = torch.multinomial(allowed, 1, generator=generator)[:, 0]
+    return torch.stack([first, second], dim=1).to(distances.device)

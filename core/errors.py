@@ -1,0 +1,85 @@
+"""Everything the learning core refuses, as one tree.
+
+ProtoquadError
+├── ImageError                 this picture cannot be used; the others may be fine
+│   ├── EmptyImage             no bytes
+│   ├── NotAnImage             no picture format was recognised
+│   ├── UnsupportedFormat      a picture, but of a format that is not accepted
+│   ├── ZeroSizeImage          a width or height of nought
+│   ├── ImageTooLarge          more pixels than allowed; checked before decoding
+│   └── BrokenImage            begins well and cannot be decoded to its end
+├── BackboneError
+│   ├── UnknownBackbone        no such name in the registry
+│   ├── WeightsMissing         the weights are not installed or the file is not there
+│   └── WeightsMismatch        the file holds weights of another network
+├── LearningError
+│   ├── NoImages               a class without a picture
+│   ├── DuplicateClass         a class id that the bank holds already
+│   ├── UnknownClass           a class id that the bank does not hold
+│   └── WrongShape             vectors of another backbone's size
+├── SnapshotError              bytes that are not a snapshot, or not of this backbone
+└── SessionCancelled           the caller asked a session to stop
+"""
+
+
+class ProtoquadError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class ImageError(ProtoquadError):
+    """A single picture cannot be used."""
+
+
+class EmptyImage(ImageError): ...
+
+
+class NotAnImage(ImageError): ...
+
+
+class UnsupportedFormat(ImageError): ...
+
+
+class ZeroSizeImage(ImageError): ...
+
+
+class ImageTooLarge(ImageError): ...
+
+
+class BrokenImage(ImageError): ...
+
+
+class BackboneError(ProtoquadError):
+    """A backbone cannot be built as asked."""
+
+
+class UnknownBackbone(BackboneError): ...
+
+
+class WeightsMissing(BackboneError): ...
+
+
+class WeightsMismatch(BackboneError): ...
+
+
+class LearningError(ProtoquadError):
+    """A session was given something it cannot learn from."""
+
+
+class NoImages(LearningError): ...
+
+
+class DuplicateClass(LearningError): ...
+
+
+class UnknownClass(LearningError): ...
+
+
+class WrongShape(LearningError): ...
+
+
+class SnapshotError(ProtoquadError):
+    """Bytes that cannot be turned into a learner."""
+
+
+class SessionCancelled(ProtoquadError):
+    """Raised between two steps of a session when its caller asked it to stop."""

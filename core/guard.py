@@ -1,0 +1,113 @@
+"""Measured before promoted: accuracy on guard pictures and new shots, and the gate that judges by it.
+
+Guard pictures are held out of every training; they are for measuring only.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.backbones import Backbone
+from core.classifier import Certainty, NearestClassMean
+from core.prototypes import mean_prototypes, supported_by_neighbours
+from core.state import LearnerState
+from core.views import LabelledViews, Scope, features_of, trainable_part
+
+GUARD_PER_CLASS = 2
+TOLERANCE = 0.5  # points of accuracy on old classes that a session may cost
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Percentages; None where there is nothing to measure on."""
+
+    old: float | None  # guard pictures of the classes known before
+    new: float | None  # the new shots, each against a prototype made without it
+
+
+@dataclass(frozen=True)
+class Verdict:
+    promoted: bool
+    reason: str
+    before: Measure  # the parent, with the new classes added untrained
+    after: Measure
+
+    @property
+    def forgetting(self) -> float | None:
+        """Points lost on the old classes; below nought where they got better."""
+        if self.before.old is None or self.after.old is None:
+            return None
+        return self.before.old - self.after.old
+
+
+def hold_out(labels: Tensor, per_class: int = GUARD_PER_CLASS, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows to train on and rows to guard with; a class keeps at least two pictures to learn from."""
+    generator = torch.Generator().manual_seed(seed)
+    guard = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique():
+        rows = (labels == label).nonzero()[:, 0]
+        rows = rows[torch.randperm(len(rows), generator=generator)]
+        guard[rows[: max(0, min(per_class, len(rows) - 2))]] = True
+    return (~guard).nonzero()[:, 0], guard.nonzero()[:, 0]
+
+
+def measure(
+    backbone: Backbone,
+    state: LearnerState,
+    *,
+    guard: LabelledViews | None,
+    shots: LabelledViews,
+    prior_shots: float = 0.0,
+    scope: Scope = "tail",
+) -> Measure:
+    """Accuracy of a state, whose weights the backbone carries and whose bank holds the shots' classes."""
+    part = trainable_part(backbone, scope)
+    classifier = NearestClassMean(state.space, state.bank, Certainty())
+    old = None
+    if guard is not None and len(guard):
+        features = features_of(part, guard.centre(), torch.device("cpu"))[:, 0]
+        old = _percentage(classifier.distances(features), state.bank.rows(guard.labels.tolist()))
+    embeddings = state.space.embed(features_of(part, shots, torch.device("cpu")))
+    rows = state.bank.rows(shots.labels.tolist())
+    new = _percentage(_leave_one_out(embeddings, shots, state, prior_shots), rows)
+    return Measure(old, new)
+
+
+def judge(before: Measure, after: Measure, tolerance: float = TOLERANCE) -> Verdict:
+    """Promote what loses next to nothing on the old classes and nothing on the new ones."""
+    for name, allowed in (("old", tolerance), ("new", 0.0)):
+        was, now = getattr(before, name), getattr(after, name)
+        if was is not None and was - now > allowed + ROUNDING:
+            reason = f"accuracy on {name} classes fell from {was:.1f} to {now:.1f}; at most {allowed:.1f} may be lost"
+            return Verdict(False, reason, before, after)
+    return Verdict(True, "no loss beyond the tolerance", before, after)
+
+
+def _leave_one_out(embeddings: Tensor, shots: LabelledViews, state: LearnerState, prior_shots: float) -> Tensor:
+    """Distances (S, K) of every shot's centre view, its own class represented by its other shots.
+
+    A class with a single shot is represented by the shot's other views.
+    """
+    bank, space = state.bank, state.space
+    old = bank.without(shots.class_ids)
+    counts = shots.counts[shots.owners]  # (S,)
+    sums = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))[shots.owners] * counts[:, None]
+    others = (sums - embeddings.mean(1)) / (counts - 1).clamp_min(1)[:, None]
+    alone = counts == 1
+    others[alone] = embeddings[alone][:, 1 if embeddings.shape[1] > 1 else 0 :].mean(1)
+    prototypes = supported_by_neighbours(others, (counts - 1).clamp_min(1), old, prior_shots=prior_shots)
+    queries = space.comparable(embeddings[:, 0])
+    distances = space.compare(queries, space.comparable(bank.prototypes))
+    own = torch.stack(
+        [
+            space.distances(query[None], prototype[None])[0, 0]
+            for query, prototype in zip(embeddings[:, 0], prototypes, strict=True)
+        ]
+    )
+    return distances.scatter(1, torch.tensor(bank.rows(shots.labels.tolist()))[:, None], own[:, None])
+
+
+def _percentage(distances: Tensor, rows: list[int]) -> float:
+    return 100 * float((distances.argmin(1) == torch.tensor(rows)).float().mean())

@@ -1,0 +1,241 @@
+"""An incremental session: learn new classes from a few shots and keep the old ones (paper, section IV).
+
+Old pictures are never trained on. What is known of old classes are their prototypes, which take part in the loss and
+move with the network. Everything given is left alone; the session returns what comes next.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from core.backbones import Backbone
+from core.bank import PrototypeBank
+from core.calibration import Recolouring, Statistics, follow, statistics_of
+from core.drift import compensated
+from core.episodes import Episode, draw_episode, draw_negatives
+from core.losses import (
+    LossKind,
+    Margins,
+    Quadruplets,
+    consistency_loss,
+    correlation_loss,
+    session_loss,
+)
+from core.progress import Progress, Report, silent
+from core.prototypes import mean_prototypes, supported_by_neighbours
+from core.selection import Masks, freeze_unselected, mask_gradients, smallest_weights
+from core.space import Space, euclidean
+from core.state import LearnerState
+from core.views import LabelledViews, Scope, as_batch, features_of, trainable_part
+
+MOST_CORRELATED = 256  # prototypes that take part in one step of L_COR: bounds its K² cost; all of them up to that
+
+
+@dataclass(frozen=True)
+class IncrementalConfig:
+    """How a session learns. The defaults were chosen on base-class data; `paper()` is what the paper prints."""
+
+    epochs: int = 4
+    episodes: int = 5  # per epoch
+    classes_per_episode: int = 10  # N_C
+    learning_rate: float = 1e-4
+    milestones: tuple[float, ...] = ()  # shares of the epochs after which the rate is divided by 5
+    momentum: float = 0.9
+    weight_decay: float = 1e-5
+    fraction: float = 0.1  # share of the backbone's parameters that may change
+    scope: Scope = "tail"
+    loss: LossKind = "cross-entropy-quadruplet"
+    margins: Margins = field(default_factory=Margins)
+    sharpness: float = 16.0  # τ of the prototypical cross-entropy
+    prototype_rate: float = 0.1  # λ, how fast old prototypes follow L_COR + L_CS
+    calibration: bool = True
+    statistics_momentum: float = 0.9
+    drift: bool = True
+    drift_bandwidth: float = 1.0
+    prior_shots: float = 10 / 3  # what the resemblance to well-known classes is worth, in pictures
+    seed: int = 0
+
+    @classmethod
+    def paper(cls) -> "IncrementalConfig":
+        """Section V-B, and nothing that the paper does not have."""
+        return cls(
+            epochs=60,
+            episodes=10,
+            learning_rate=2.0,
+            milestones=(5 / 12, 7 / 12, 3 / 4, 11 / 12),
+            momentum=0.0,
+            scope="all",
+            loss="prototypical-quadruplet",
+            drift=False,
+            prior_shots=0.0,
+        )
+
+
+def teach(backbone: Backbone, parent: LearnerState, shots: LabelledViews, config: IncrementalConfig) -> LearnerState:
+    """Add classes without training: prototypes under the parent's weights. This is the provisional version."""
+    shots.require_pictures()
+    embeddings = parent.space.embed(features_of(trainable_part(backbone, config.scope), shots, torch.device("cpu")))
+    return replace(parent, bank=_with_new_classes(parent.bank, embeddings, shots, config))
+
+
+def incremental_session(
+    backbone: Backbone,
+    parent: LearnerState,
+    shots: LabelledViews,
+    config: IncrementalConfig,
+    *,
+    device: torch.device | str = "cpu",
+    report: Report = silent,
+) -> LearnerState:
+    """Refine `parent`, whose weights `backbone` carries, with the shots of classes that it does not know yet."""
+    shots.require_pictures()
+    run = _Run(backbone, parent, shots, config, torch.device(device))
+    if run.can_form_quadruplets:
+        run.train(report)
+    return run.result()
+
+
+class _Run:
+    """The moving parts of one session: a copy of the network, and the old prototypes as they stand."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        parent: LearnerState,
+        shots: LabelledViews,
+        config: IncrementalConfig,
+        device: torch.device,
+    ) -> None:
+        self.parent = parent
+        self.shots = shots
+        self.config = config
+        self.device = device
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.module = deepcopy(trainable_part(backbone, config.scope)).to(device)
+        self.prefix = "tail." if config.scope == "tail" else ""
+        budget = round(config.fraction * backbone.parameter_count)
+        self.masks: Masks = smallest_weights(self.module, budget)
+        self.space: Space = parent.space.to(device)
+        self.before = parent.space.embed(features_of(self.module, shots, device))  # (S, V, M)
+        self.provisional = _with_new_classes(parent.bank, self.before, shots, config)
+        self.past = parent.bank.prototypes.to(device)  # (P, M) raw: what λ moves
+        self.initial = parent.bank.initial.to(device)
+        self.current = self.provisional.prototypes[len(parent.bank) :].to(device)  # (N, M), stand-ins
+        self.running = parent.bank.statistics
+        self.recolouring = self._recolouring_now()
+        self.owners = shots.owners
+
+    @property
+    def can_form_quadruplets(self) -> bool:
+        """A query needs its own class and two others in existence."""
+        return len(self.provisional) >= 3 and self.config.epochs * self.config.episodes > 0
+
+    def train(self, report: Report) -> None:
+        config = self.config
+        parameters = freeze_unselected(self.module, self.masks)
+        optimiser = torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
+        for epoch in range(config.epochs):
+            passed = sum(epoch >= share * config.epochs for share in config.milestones)
+            optimiser.param_groups[0]["lr"] = config.learning_rate / 5**passed
+            self._refresh_statistics()
+            for episode in range(config.episodes):
+                losses = self._step(optimiser)
+                report(Progress(epoch + 1, config.epochs, episode + 1, config.episodes, losses))
+
+    def result(self) -> LearnerState:
+        """Append a copy to every old class, then add the new ones as the trained network sees them."""
+        module = self.module.cpu().eval()
+        after = self.parent.space.embed(features_of(module, self.shots, torch.device("cpu")))
+        old = self._calibrated(self.past).cpu()
+        if self.config.drift:
+            old = compensated(old, self.before, after, self.parent.space, self.config.drift_bandwidth)
+        bank = self.parent.bank
+        if len(bank):
+            bank = bank.with_copies(old, self._statistics_now(old))
+        weights = {self.prefix + name: module.state_dict()[name].clone() for name in self.masks}
+        return replace(
+            self.parent,
+            weights={**self.parent.weights, **weights},
+            bank=_with_new_classes(bank, after, self.shots, self.config),
+        )
+
+    def _step(self, optimiser: torch.optim.Optimizer) -> dict[str, float]:
+        episode = draw_episode(self.owners, self.shots.views, self.config.classes_per_episode, self.generator)
+        loss = self._episode_loss(episode)
+        optimiser.zero_grad()
+        loss.backward()
+        mask_gradients(self.module, self.masks, self.config.weight_decay)
+        optimiser.step()
+        return {"session": float(loss.detach()), **self._move_past()}
+
+    def _episode_loss(self, episode: Episode) -> Tensor:
+        rows = torch.cat([episode.query, episode.support])
+        inputs = self.shots.inputs.flatten(0, 1)[rows]
+        embeddings = self.space.embed(self.module(as_batch(inputs, self.device)))
+        queries, support = embeddings.split([len(episode.query), len(episode.support)])
+        prototypes = mean_prototypes(support[:, None], episode.support_class.to(self.device), len(queries))
+        current = self.current.index_copy(0, episode.classes.to(self.device), prototypes)
+        past = self._calibrated(self.past)
+        targets = unit(torch.cat([past, current]))  # (P + N, M)
+        distances = euclidean(unit(queries), targets)
+        own = len(past) + episode.classes.to(self.device)
+        is_past = torch.arange(len(targets), device=self.device) < len(past)
+        first, second = draw_negatives(distances, own, is_past, self.generator).T
+        quadruplets = Quadruplets(
+            distances,
+            own,
+            distances.gather(1, first[:, None])[:, 0],
+            (targets[first] - targets[second]).norm(dim=1),
+        )
+        return session_loss(self.config.loss, quadruplets, self.config.margins, self.config.sharpness)
+
+    def _move_past(self) -> dict[str, float]:
+        """C ← C − λ ∂(L_COR + L_CS)/∂C, eq. 7, with the losses taken at the calibrated prototypes.
+
+        The step is that of prototypes at unit length, so that λ means the same in every metric and backbone.
+        """
+        if not len(self.past) or self.config.prototype_rate == 0:
+            return {}
+        past = self.past.detach().requires_grad_()
+        calibrated = self._calibrated(past)
+        chosen = torch.randperm(len(past), generator=self.generator)[:MOST_CORRELATED].to(self.device)
+        apart = correlation_loss(calibrated[chosen])
+        near = consistency_loss(calibrated, self.initial)
+        (slope,) = torch.autograd.grad(apart + near, past)
+        step = self.config.prototype_rate * past.square().sum(1, keepdim=True) * slope
+        self.past = (past - step).detach()
+        return {"correlation": float(apart.detach()), "consistency": float(near.detach())}
+
+    def _calibrated(self, prototypes: Tensor) -> Tensor:
+        return self.recolouring(prototypes) if self.recolouring else prototypes
+
+    def _refresh_statistics(self) -> None:
+        """Once an epoch, and stable within it: let (μ, Σ) follow the prototypes as they stand."""
+        if self.recolouring:
+            self.running = self._statistics_now(self.past.cpu())
+            self.recolouring = self._recolouring_now()
+
+    def _recolouring_now(self) -> Recolouring | None:
+        if not self.config.calibration or not len(self.past):
+            return None
+        return Recolouring(self.running.to(self.device), self.parent.bank.smoothed.to(self.device))
+
+    def _statistics_now(self, newest: Tensor) -> Statistics:
+        bank = self.parent.bank
+        copies = torch.cat([bank.copies[:, 1:], newest[:, None]], dim=1)
+        held = (bank.held + 1).clamp_max(bank.capacity)
+        return follow(self.running, statistics_of(copies, held), self.config.statistics_momentum)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    return nn.functional.normalize(vectors, dim=-1)
+
+
+def _with_new_classes(
+    bank: PrototypeBank, embeddings: Tensor, shots: LabelledViews, config: IncrementalConfig
+) -> PrototypeBank:
+    prototypes = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))
+    supported = supported_by_neighbours(prototypes, shots.counts, bank, prior_shots=config.prior_shots)
+    return bank.with_classes(shots.class_ids, supported, shots.counts.tolist())

@@ -1,0 +1,49 @@
+"""Runs a frozen network as fast as the device allows.
+
+On a CPU that is OpenVINO, which is four to five times as fast as eager torch on the default backbone; on CUDA it is
+torch in channels-last order. The weights are taken as they are at the time of the call: compile again after training.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Engine = Literal["auto", "openvino", "torch"]
+Forward = Callable[[Tensor], Tensor]
+
+
+def compiled(module: nn.Module, example: Tensor, *, device: torch.device, engine: Engine = "auto") -> Forward:
+    """A function that computes `module` for any batch size, without gradients, answering on the CPU."""
+    if engine == "auto":
+        engine = "openvino" if device.type == "cpu" else "torch"
+    if engine == "openvino":
+        return _openvino_forward(module, example)
+    return _torch_forward(module, device)
+
+
+def _torch_forward(module: nn.Module, device: torch.device) -> Forward:
+    frozen = module.to(device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+
+    @torch.inference_mode()
+    def forward(batch: Tensor) -> Tensor:
+        result: Tensor = frozen(batch.to(device))
+        return result.float().cpu().clone()
+
+    return forward
+
+
+def _openvino_forward(module: nn.Module, example: Tensor) -> Forward:
+    import openvino
+
+    model: Any = openvino.convert_model(module.eval(), example_input=example)
+    model.reshape([-1, *example.shape[1:]])
+    network: Any = openvino.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+    def forward(batch: Tensor) -> Tensor:
+        output = network([np.ascontiguousarray(batch.numpy())])[0]
+        return torch.from_numpy(output.copy())
+
+    return forward

@@ -1,0 +1,37 @@
+"""From embeddings of a class's pictures to its prototype."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from core.bank import PrototypeBank
+
+WELL_KNOWN = 20  # pictures from which on a class mean is good enough to lend support to others
+
+
+def mean_prototypes(embeddings: Tensor, owners: Tensor, classes: int) -> Tensor:
+    """Mean over shots and views, (S, V, M), (S,) → (classes, M); every class must own a shot."""
+    sums = embeddings.new_zeros(classes, embeddings.shape[-1]).index_add_(0, owners, embeddings.mean(1))
+    return sums / owners.bincount(minlength=classes)[:, None]
+
+
+def supported_by_neighbours(
+    prototypes: Tensor, shots: Tensor, bank: PrototypeBank, *, prior_shots: float, sharpness: float = 16.0
+) -> Tensor:
+    """Pull prototypes of few shots towards the well-known classes that resemble them.
+
+    The mean of five pictures is a noisy guess at a class. What is known of similar classes is a prior for it, worth
+    `prior_shots` pictures: p ← (n·p + m·Σ_b softmax(sharpness·cos(p, b))·b) / (n + m). With n = 5 and m = 10/3 this is
+    TEEN (Wang et al., NeurIPS 2023) with α = 0.4; unlike there, the pull fades as a class gets more pictures. Without
+    well-known classes nothing changes.
+    """
+    known = bank.shots >= WELL_KNOWN
+    if prior_shots <= 0 or not known.any():
+        return prototypes
+    references = F.normalize(bank.prototypes[known], dim=1)  # (R, M)
+    directions = F.normalize(prototypes, dim=1)
+    guess = torch.softmax(sharpness * directions @ references.T, dim=1) @ references
+    own = shots.to(prototypes.dtype)[:, None]
+    length = prototypes.norm(dim=1, keepdim=True)
+    supported: Tensor = length * (own * directions + prior_shots * guess) / (own + prior_shots)
+    return supported

@@ -1,0 +1,163 @@
+"""A learner's state to bytes and back: safetensors only, strict both ways.
+
+Weights are written as their difference from base weights: a session changes a tenth of the network, so a version costs
+a tenth of its bytes. The same base weights must be at hand to read them again, which a fingerprint makes sure of.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from core.bank import ClassId, PrototypeBank
+from core.calibration import Statistics
+from core.classifier import Certainty
+from core.errors import SnapshotError
+from core.space import METRICS, Space, Whitening
+from core.state import LearnerState, Weights
+
+FORMAT = "protoquad-snapshot-1"
+ABOUT = "about"  # what is not a tensor, as JSON in a tensor of bytes: one container, one reader
+NO_BASE: Weights = {}
+
+
+def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
+    """Everything of `state`; weights that `base` holds too are written as the elements that differ."""
+    missing = [name for name in base if name not in state.weights]
+    if missing:
+        raise SnapshotError(f"the state lacks {len(missing)} of its base's weights ({missing[0]} first)")
+    about = {
+        "format": FORMAT,
+        "backbone": state.backbone,
+        "metric": state.space.metric,
+        "class_ids": list(state.bank.class_ids),
+        "temperature": state.certainty.temperature,
+        "threshold": state.certainty.threshold if math.isfinite(state.certainty.threshold) else None,
+        "base": fingerprint(base),
+        "whitened": state.space.whitening is not None,
+    }
+    tensors = {ABOUT: torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)}
+    tensors |= _bank_tensors(state.bank)
+    if state.space.whitening is not None:
+        tensors |= {
+            "space.origin": state.space.whitening.origin,
+            "space.projection": state.space.whitening.projection,
+        }
+    for name, tensor in state.weights.items():
+        tensors |= _difference(name, tensor, base.get(name))
+    return save({name: tensor.contiguous() for name, tensor in tensors.items()})
+
+
+def from_bytes(data: bytes, base: Weights = NO_BASE) -> LearnerState:
+    """The state that `to_bytes` was given, bit for bit; anything else in `data` is refused."""
+    try:
+        tensors = load(data)
+        about = json.loads(bytes(tensors.pop(ABOUT).tolist()))
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise SnapshotError(f"these bytes are not a snapshot ({error})") from error
+    _check(about, base)
+    try:
+        bank = _bank(tensors, about["class_ids"])
+        space = Space(about["metric"], _whitening(tensors) if about["whitened"] else None)
+        weights = _weights(tensors, base)
+        certainty = Certainty(
+            float(about["temperature"]), math.inf if about["threshold"] is None else float(about["threshold"])
+        )
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise SnapshotError(f"the snapshot is incomplete or inconsistent ({error})") from error
+    if tensors:
+        raise SnapshotError(f"the snapshot holds {len(tensors)} tensors nobody asked for ({min(tensors)} first)")
+    return LearnerState(about["backbone"], weights, space, bank, certainty)
+
+
+def fingerprint(weights: Weights) -> str:
+    """Tells base weights apart; the same for equal names and equal bits."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode() + b"\0")
+        digest.update(weights[name].contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check(about: Any, base: Weights) -> None:
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        found = about.get("format") if isinstance(about, dict) else about
+        raise SnapshotError(f"this is no snapshot of the format {FORMAT}, but {found!r}")
+    if about.get("metric") not in METRICS:
+        raise SnapshotError(f"the snapshot's metric {about.get('metric')!r} is none of {', '.join(METRICS)}")
+    if about.get("base") != fingerprint(base):
+        raise SnapshotError("the snapshot was written against other base weights than those given")
+
+
+def _bank_tensors(bank: PrototypeBank) -> dict[str, Tensor]:
+    return {
+        "bank.shots": bank.shots,
+        "bank.held": bank.held,
+        "bank.initial": bank.initial,
+        "bank.copies": bank.copies,
+        "bank.statistics.mean": bank.statistics.mean,
+        "bank.statistics.factor": bank.statistics.factor,
+        "bank.smoothed.mean": bank.smoothed.mean,
+        "bank.smoothed.factor": bank.smoothed.factor,
+    }
+
+
+def _bank(tensors: dict[str, Tensor], class_ids: list[int]) -> PrototypeBank:
+    bank = PrototypeBank(
+        tuple(ClassId(int(class_id)) for class_id in class_ids),
+        tensors.pop("bank.shots"),
+        tensors.pop("bank.initial"),
+        tensors.pop("bank.copies"),
+        tensors.pop("bank.held"),
+        Statistics(tensors.pop("bank.statistics.mean"), tensors.pop("bank.statistics.factor")),
+        Statistics(tensors.pop("bank.smoothed.mean"), tensors.pop("bank.smoothed.factor")),
+    )
+    count, dim, capacity = len(bank), bank.dim, bank.capacity
+    expected = {
+        "initial": (count, dim),
+        "copies": (count, capacity, dim),
+        "shots": (count,),
+        "held": (count,),
+    }
+    for name, shape in expected.items():
+        if tuple(getattr(bank, name).shape) != shape:
+            raise ValueError(f"the bank's {name} has shape {tuple(getattr(bank, name).shape)}, not {shape}")
+    for statistics in (bank.statistics, bank.smoothed):
+        if statistics.mean.shape != bank.initial.shape or statistics.factor.shape != bank.copies.shape:
+            raise ValueError("the bank's statistics are of another shape than its prototypes")
+    return bank
+
+
+def _whitening(tensors: dict[str, Tensor]) -> Whitening:
+    return Whitening(tensors.pop("space.origin"), tensors.pop("space.projection"))
+
+
+def _difference(name: str, tensor: Tensor, base: Tensor | None) -> dict[str, Tensor]:
+    if base is None:
+        return {f"weights.{name}": tensor}
+    if base.shape != tensor.shape or base.dtype != tensor.dtype:
+        raise SnapshotError(f"{name} has another shape or type than in the base weights")
+    changed = (_bits(tensor) != _bits(base)).flatten().nonzero()[:, 0]
+    return {f"changed.{name}": changed.to(torch.int32), f"values.{name}": tensor.flatten()[changed]}
+
+
+def _weights(tensors: dict[str, Tensor], base: Weights) -> Mapping[str, Tensor]:
+    weights = {}
+    for name, tensor in base.items():
+        whole = tensor.clone().flatten()
+        whole[tensors.pop(f"changed.{name}").long()] = tensors.pop(f"values.{name}")
+        weights[name] = whole.view_as(tensor)
+    for key in [key for key in tensors if key.startswith("weights.")]:
+        weights[key.removeprefix("weights.")] = tensors.pop(key)
+    return weights
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """Compared by bits, a minus nought is not a nought and what is not a number equals itself."""
+    return tensor.view(torch.int32) if tensor.dtype == torch.float32 else tensor

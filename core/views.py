@@ -1,0 +1,100 @@
+"""Pictures as the sessions see them: labelled inputs in several views, with the trunk already behind them.
+
+Sessions that train the tail take trunk activations, which are computed once for each picture. Sessions that train the
+whole network take the pictures themselves. Both look the same from here: `inputs` of whatever is trained.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from core.backbones import Backbone
+from core.bank import ClassId
+from core.errors import NoImages, WrongShape
+
+Scope = Literal["tail", "all"]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledViews:
+    """n pictures in v views each, view 0 the centre view; class ids may be any numbers."""
+
+    inputs: Tensor  # (n, v, …) trunk activations, or uint8 pictures
+    labels: Tensor  # (n,) class ids
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.labels):
+            raise WrongShape(f"{len(self.inputs)} pictures carry {len(self.labels)} labels")
+        if self.inputs.dim() < 3 or self.inputs.shape[1] < 1:
+            raise WrongShape(f"inputs of shape (pictures, views, …) are needed, not {tuple(self.inputs.shape)}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def views(self) -> int:
+        return self.inputs.shape[1]
+
+    @property
+    def class_ids(self) -> tuple[ClassId, ...]:
+        """The classes present, ascending."""
+        return tuple(ClassId(label) for label in self.labels.unique().tolist())
+
+    @property
+    def owners(self) -> Tensor:
+        """Each picture's position within `class_ids`, (n,)."""
+        owners: Tensor = self.labels.unique(return_inverse=True)[1]
+        return owners
+
+    @property
+    def counts(self) -> Tensor:
+        """How many pictures each of `class_ids` has."""
+        counts: Tensor = self.labels.unique(return_counts=True)[1]
+        return counts
+
+    def centre(self) -> "LabelledViews":
+        return LabelledViews(self.inputs[:, :1], self.labels)
+
+    def select(self, rows: Tensor) -> "LabelledViews":
+        return LabelledViews(self.inputs[rows], self.labels[rows])
+
+    def require_pictures(self) -> None:
+        if not len(self):
+            raise NoImages("there is no picture to learn from")
+
+
+def trainable_part(backbone: Backbone, scope: Scope) -> nn.Module:
+    """The module that a session of this scope trains, whose inputs `LabelledViews` holds."""
+    return backbone.tail if scope == "tail" else backbone
+
+
+@torch.no_grad()
+def features_of(module: nn.Module, views: LabelledViews, device: torch.device, batch: int = 256) -> Tensor:
+    """Features of every view, (n, v, M), on the CPU; the module is left in evaluation mode."""
+    module.eval()
+    flat = views.inputs.flatten(0, 1)
+    parts = [
+        module(as_batch(flat[start : start + batch], device)).float().cpu() for start in range(0, len(flat), batch)
+    ]
+    if not parts:
+        raise NoImages("there is no picture to embed")
+    features: Tensor = torch.cat(parts).unflatten(0, views.inputs.shape[:2])
+    return features
+
+
+def as_batch(inputs: Tensor, device: torch.device) -> Tensor:
+    """Inputs as a network takes them: pictures stay bytes, activations become single precision."""
+    moved = inputs.to(device)
+    if moved.dtype != torch.uint8:
+        moved = moved.float()
+    return moved.contiguous(memory_format=torch.channels_last) if moved.dim() == 4 else moved
+
+
+def shuffled_batches(count: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Row numbers of one epoch; a last batch of one is left out, batch-norm cannot train on it."""
+    for rows in torch.randperm(count, generator=generator).split(size):
+        if len(rows) > 1:
+            yield rows

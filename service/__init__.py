@@ -1,0 +1,1 @@
+"""HTTP in, domain out; the serving engine."""

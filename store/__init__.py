@@ -1,0 +1,1 @@
+"""Persistence: rows and queries, no torch."""

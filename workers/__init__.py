@@ -1,0 +1,1 @@
+"""The training job and what carries it."""
