@@ -27,5 +27,13 @@ check: $(READY) ## Lint, types and import contracts
 test: $(READY) ## Run the tests
 	$(BIN)/pytest
 
+run: $(READY) ## See it learn: a base session and five incremental ones on drawn shapes, no data needed
+	$(BIN)/protoquad bench fscil --dataset shapes --out .protoquad/shapes
+
+bench: $(READY) ## Repeat the README's figures: make bench DATA=path/to/cub200
+	@test -n "$(DATA)" || { echo "say where CUB-200 is: make bench DATA=path/to/cub200"; exit 2; }
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lite2]'
+	PATH="$(abspath $(BIN)):$$PATH" bench/reproduce.sh "$(DATA)"
+
 clean: ## Remove the environment and every cache
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info

@@ -98,7 +98,10 @@ class PrototypeBank:
 
     def only(self, class_ids: Iterable[ClassId]) -> "PrototypeBank":
         """A bank of just these classes, in their order."""
-        return self._take(self.rows(class_ids))
+        rows = self.rows(class_ids)
+        if len(set(rows)) != len(rows):
+            raise DuplicateClass("a class can stand in a bank only once")
+        return self._take(rows)
 
     def with_copies(self, prototypes: Tensor, statistics: Statistics | None = None) -> "PrototypeBank":
         """Append one copy to every class and drop the oldest beyond the capacity.

@@ -16,7 +16,7 @@ from core.classifier import Certainty, NearestClassMean, calibrate
 from core.progress import Progress, Report, silent
 from core.prototypes import mean_prototypes
 from core.space import Metric, Space, fit_space
-from core.state import LearnerState
+from core.state import LearnerState, weights_of
 from core.views import LabelledViews, Scope, as_batch, features_of, shuffled_batches, trainable_part
 
 
@@ -26,12 +26,12 @@ class BaseConfig:
 
     epochs: int = 20  # 0: keep the backbone's weights as they are
     batch: int = 64
-    learning_rate: float = 0.03
+    learning_rate: float = 0.1
     head_rate: float = 0.03
     weight_decay: float = 5e-4
     scale: float = 16.0  # of the cosine logits
     smoothing: float = 0.1  # of the labels
-    blend: float = 0.3  # how far to go from the pretrained weights to the trained ones
+    blend: float = 0.5  # how far to go from the pretrained weights to the trained ones
     scope: Scope = "tail"
     metric: Metric = "whitened"
     shrink: float = 1.0  # of the whitening
@@ -66,10 +66,9 @@ def base_session(
     bank = PrototypeBank.empty(backbone.dim, config.copies).with_classes(
         training.class_ids, prototypes, training.counts.tolist()
     )
-    prefix = "tail." if config.scope == "tail" else ""
-    weights = {prefix + name: tensor.cpu().clone() for name, tensor in part.state_dict().items()}
+    weights = weights_of(copy, config.scope) if config.epochs else {}
     certainty = _certainty(part, space, bank, guard, device) if guard else Certainty()
-    return LearnerState(backbone.name, weights if config.epochs else {}, space, bank, certainty)
+    return LearnerState(backbone.name, weights, space, bank, certainty)
 
 
 def _train(

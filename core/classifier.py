@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from core.bank import ClassId, PrototypeBank
@@ -67,6 +68,8 @@ class NearestClassMean:
 
     def predict(self, features: Tensor, top_k: int = 5) -> list[Prediction]:
         """An answer for each picture (n, M); with no class taught, everything is unknown."""
+        if top_k < 1:
+            raise ValueError(f"an answer lists at least one class, not {top_k}")
         if not self.class_ids:
             return [Prediction((), unknown=True) for _ in features]
         distances = self.distances(features)
@@ -80,21 +83,24 @@ class NearestClassMean:
             Candidate(self.class_ids[index], float(confidence[index]), distance)
             for index, distance in zip(indices, distances, strict=True)
         )
-        return Prediction(top, unknown=distances[0] > self.certainty.threshold)
+        # Written so that a distance that is not a number is unknown too.
+        return Prediction(top, unknown=not distances[0] <= self.certainty.threshold)
 
 
 def calibrate(distances: Tensor, own: Tensor) -> Certainty:
     """Fit temperature and unknown threshold on pictures of known classes that were not learned from.
 
     `distances` (n, K) to every class, `own` (n,) the row of the true one. The temperature is the one under which the
-    truth is most probable. The threshold accepts 95 % of the pictures.
+    truth is most probable, one wrong answer in n + 1 being taken for granted: a handful of pictures that are all right
+    must not make every later answer certain. The threshold accepts 95 % of the pictures.
     """
     if not len(distances):
         return Certainty()
     nearest = distances.min(1).values
-    threshold = float(nearest.quantile(ACCEPTED)) if len(nearest) > 1 else float(nearest[0]) * 2
+    threshold = float(nearest.quantile(ACCEPTED)) if len(nearest) > 1 else 2 * float(nearest[0])
     if distances.shape[1] < 2:
         return Certainty(threshold=threshold)
     temperatures = TEMPERATURES * float(nearest.mean().clamp_min(1e-6))  # in the metric's own unit
-    surprise = [torch.nn.functional.cross_entropy(-distances / t, own).item() for t in temperatures]
+    doubt = 1 / (len(distances) + 1)
+    surprise = [F.cross_entropy(-distances / t, own, label_smoothing=doubt).item() for t in temperatures]
     return Certainty(float(temperatures[surprise.index(min(surprise))]), threshold)

@@ -55,7 +55,8 @@ def draw_negatives(distances: Tensor, own: Tensor, past: Tensor, generator: torc
     allowed = torch.ones(count, classes)
     allowed.scatter_(1, own[:, None].cpu(), 0)
     if past.any():
-        first = distances.detach().masked_fill(~past[None], torch.inf).argmin(1).cpu()
+        others = distances.detach().masked_fill(~past[None], torch.inf).scatter(1, own[:, None], torch.inf)
+        first = others.argmin(1).cpu()
     else:
         first = torch.multinomial(allowed, 1, generator=generator)[:, 0]
     allowed.scatter_(1, first[:, None], 0)

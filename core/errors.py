@@ -16,7 +16,8 @@ ProtoquadError
 │   ├── NoImages               a class without a picture
 │   ├── DuplicateClass         a class id that the bank holds already
 │   ├── UnknownClass           a class id that the bank does not hold
-│   └── WrongShape             vectors of another backbone's size
+│   ├── WrongShape             vectors of another backbone's size
+│   └── Diverged               training ran off to numbers that are not finite
 ├── SnapshotError              bytes that are not a snapshot, or not of this backbone
 └── SessionCancelled           the caller asked a session to stop
 """
@@ -75,6 +76,9 @@ class UnknownClass(LearningError): ...
 
 
 class WrongShape(LearningError): ...
+
+
+class Diverged(LearningError): ...
 
 
 class SnapshotError(ProtoquadError):

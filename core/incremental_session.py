@@ -15,6 +15,7 @@ from core.bank import PrototypeBank
 from core.calibration import Recolouring, Statistics, follow, statistics_of
 from core.drift import compensated
 from core.episodes import Episode, draw_episode, draw_negatives
+from core.errors import Diverged
 from core.losses import (
     LossKind,
     Margins,
@@ -54,7 +55,7 @@ class IncrementalConfig:
     statistics_momentum: float = 0.9
     drift: bool = True
     drift_bandwidth: float = 1.0
-    prior_shots: float = 10 / 3  # what the resemblance to well-known classes is worth, in pictures
+    prior_shots: float = 4.0  # what the resemblance to well-known classes is worth, in pictures
     seed: int = 0
 
     @classmethod
@@ -124,7 +125,7 @@ class _Run:
         self.initial = parent.bank.initial.to(device)
         self.current = self.provisional.prototypes[len(parent.bank) :].to(device)  # (N, M), stand-ins
         self.running = parent.bank.statistics
-        self.recolouring = self._recolouring_now()
+        self.recolouring: Recolouring | None = None  # the identity until training begins
         self.owners = shots.owners
 
     @property
@@ -148,6 +149,8 @@ class _Run:
         """Append a copy to every old class, then add the new ones as the trained network sees them."""
         module = self.module.cpu().eval()
         after = self.parent.space.embed(features_of(module, self.shots, torch.device("cpu")))
+        if not torch.isfinite(after).all():
+            raise Diverged("the trained network gives embeddings that are not finite; its learning rate is too high")
         old = self._calibrated(self.past).cpu()
         if self.config.drift:
             old = compensated(old, self.before, after, self.parent.space, self.config.drift_bandwidth)
@@ -164,6 +167,10 @@ class _Run:
     def _step(self, optimiser: torch.optim.Optimizer) -> dict[str, float]:
         episode = draw_episode(self.owners, self.shots.views, self.config.classes_per_episode, self.generator)
         loss = self._episode_loss(episode)
+        if not torch.isfinite(loss):
+            raise Diverged(
+                f"the session's loss is {float(loss)}; its learning rate of {self.config.learning_rate} is too high"
+            )
         optimiser.zero_grad()
         loss.backward()
         mask_gradients(self.module, self.masks, self.config.weight_decay)
@@ -213,14 +220,10 @@ class _Run:
 
     def _refresh_statistics(self) -> None:
         """Once an epoch, and stable within it: let (μ, Σ) follow the prototypes as they stand."""
-        if self.recolouring:
+        if self.config.calibration and len(self.past):
             self.running = self._statistics_now(self.past.cpu())
-            self.recolouring = self._recolouring_now()
-
-    def _recolouring_now(self) -> Recolouring | None:
-        if not self.config.calibration or not len(self.past):
-            return None
-        return Recolouring(self.running.to(self.device), self.parent.bank.smoothed.to(self.device))
+            smoothed = self.parent.bank.smoothed
+            self.recolouring = Recolouring(self.running.to(self.device), smoothed.to(self.device))
 
     def _statistics_now(self, newest: Tensor) -> Statistics:
         bank = self.parent.bank

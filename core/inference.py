@@ -43,7 +43,8 @@ def _openvino_forward(module: nn.Module, example: Tensor) -> Forward:
     network: Any = openvino.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 
     def forward(batch: Tensor) -> Tensor:
-        output = network([np.ascontiguousarray(batch.numpy())])[0]
+        # A request of its own for every call: the network's shared one refuses a second thread while it is busy.
+        output = network.create_infer_request().infer([np.ascontiguousarray(batch.numpy())])[0]
         return torch.from_numpy(output.copy())
 
     return forward

@@ -21,8 +21,8 @@ def supported_by_neighbours(
     """Pull prototypes of few shots towards the well-known classes that resemble them.
 
     The mean of five pictures is a noisy guess at a class. What is known of similar classes is a prior for it, worth
-    `prior_shots` pictures: p ← (n·p + m·Σ_b softmax(sharpness·cos(p, b))·b) / (n + m). With n = 5 and m = 10/3 this is
-    TEEN (Wang et al., NeurIPS 2023) with α = 0.4; unlike there, the pull fades as a class gets more pictures. Without
+    `prior_shots` pictures: p ← (n·p + m·Σ_b softmax(sharpness·cos(p, b))·b) / (n + m). With n = m this is
+    TEEN (Wang et al., NeurIPS 2023) with α = 0.5; unlike there, the pull fades as a class gets more pictures. Without
     well-known classes nothing changes.
     """
     known = bank.shots >= WELL_KNOWN

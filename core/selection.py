@@ -41,7 +41,7 @@ def mask_gradients(module: nn.Module, masks: Masks, weight_decay: float) -> None
     """
     for name, parameter in module.named_parameters():
         if parameter.grad is not None:
-            parameter.grad.add_(parameter, alpha=weight_decay).mul_(masks[name])
+            parameter.grad.add_(parameter, alpha=weight_decay).masked_fill_(~masks[name], 0)
 
 
 def _smallest(weight: Tensor, share: float) -> Tensor:

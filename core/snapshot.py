@@ -24,6 +24,7 @@ from core.state import LearnerState, Weights
 
 FORMAT = "protoquad-snapshot-1"
 ABOUT = "about"  # what is not a tensor, as JSON in a tensor of bytes: one container, one reader
+FIELDS = {"format", "backbone", "metric", "class_ids", "temperature", "threshold", "base", "whitened", "weights"}
 NO_BASE: Weights = {}
 
 
@@ -41,6 +42,7 @@ def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
         "threshold": state.certainty.threshold if math.isfinite(state.certainty.threshold) else None,
         "base": fingerprint(base),
         "whitened": state.space.whitening is not None,
+        "weights": sorted(state.weights),
     }
     tensors = {ABOUT: torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)}
     tensors |= _bank_tensors(state.bank)
@@ -59,16 +61,16 @@ def from_bytes(data: bytes, base: Weights = NO_BASE) -> LearnerState:
     try:
         tensors = load(data)
         about = json.loads(bytes(tensors.pop(ABOUT).tolist()))
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise SnapshotError(f"these bytes are not a snapshot ({error})") from error
     _check(about, base)
     try:
         bank = _bank(tensors, about["class_ids"])
-        space = Space(about["metric"], _whitening(tensors) if about["whitened"] else None)
+        space = Space(about["metric"], _whitening(tensors, bank.dim) if about["whitened"] else None)
         weights = _weights(tensors, base)
-        certainty = Certainty(
-            float(about["temperature"]), math.inf if about["threshold"] is None else float(about["threshold"])
-        )
+        if sorted(weights) != about["weights"]:
+            raise ValueError("it holds other weights than it lists")
+        certainty = _certainty(about)
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
         raise SnapshotError(f"the snapshot is incomplete or inconsistent ({error})") from error
     if tensors:
@@ -89,9 +91,13 @@ def _check(about: Any, base: Weights) -> None:
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else about
         raise SnapshotError(f"this is no snapshot of the format {FORMAT}, but {found!r}")
-    if about.get("metric") not in METRICS:
-        raise SnapshotError(f"the snapshot's metric {about.get('metric')!r} is none of {', '.join(METRICS)}")
-    if about.get("base") != fingerprint(base):
+    if set(about) != FIELDS:
+        raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(FIELDS))}, not {', '.join(sorted(about))}")
+    if not isinstance(about["backbone"], str):
+        raise SnapshotError(f"the snapshot's backbone {about['backbone']!r} is not a name")
+    if about["metric"] not in METRICS:
+        raise SnapshotError(f"the snapshot's metric {about['metric']!r} is none of {', '.join(METRICS)}")
+    if about["base"] != fingerprint(base):
         raise SnapshotError("the snapshot was written against other base weights than those given")
 
 
@@ -109,8 +115,10 @@ def _bank_tensors(bank: PrototypeBank) -> dict[str, Tensor]:
 
 
 def _bank(tensors: dict[str, Tensor], class_ids: list[int]) -> PrototypeBank:
+    if any(type(class_id) is not int for class_id in class_ids) or len(set(class_ids)) != len(class_ids):
+        raise ValueError("its class ids are not distinct whole numbers")
     bank = PrototypeBank(
-        tuple(ClassId(int(class_id)) for class_id in class_ids),
+        tuple(ClassId(class_id) for class_id in class_ids),
         tensors.pop("bank.shots"),
         tensors.pop("bank.initial"),
         tensors.pop("bank.copies"),
@@ -119,23 +127,35 @@ def _bank(tensors: dict[str, Tensor], class_ids: list[int]) -> PrototypeBank:
         Statistics(tensors.pop("bank.smoothed.mean"), tensors.pop("bank.smoothed.factor")),
     )
     count, dim, capacity = len(bank), bank.dim, bank.capacity
-    expected = {
-        "initial": (count, dim),
-        "copies": (count, capacity, dim),
-        "shots": (count,),
-        "held": (count,),
-    }
-    for name, shape in expected.items():
-        if tuple(getattr(bank, name).shape) != shape:
-            raise ValueError(f"the bank's {name} has shape {tuple(getattr(bank, name).shape)}, not {shape}")
+    _require(bank.initial, (count, dim))
+    _require(bank.copies, (count, capacity, dim))
+    for counts in (bank.shots, bank.held):
+        _require(counts, (count,), torch.long)
     for statistics in (bank.statistics, bank.smoothed):
-        if statistics.mean.shape != bank.initial.shape or statistics.factor.shape != bank.copies.shape:
-            raise ValueError("the bank's statistics are of another shape than its prototypes")
+        _require(statistics.mean, (count, dim))
+        _require(statistics.factor, (count, capacity, dim))
+    if (bank.shots < 1).any() or (bank.held < 1).any() or (bank.held > capacity).any():
+        raise ValueError("a class of the bank has no shot, no copy, or more copies than the bank keeps")
     return bank
 
 
-def _whitening(tensors: dict[str, Tensor]) -> Whitening:
-    return Whitening(tensors.pop("space.origin"), tensors.pop("space.projection"))
+def _whitening(tensors: dict[str, Tensor], dim: int) -> Whitening:
+    whitening = Whitening(tensors.pop("space.origin"), tensors.pop("space.projection"))
+    _require(whitening.origin, (dim,))
+    _require(whitening.projection, (dim, dim))
+    return whitening
+
+
+def _certainty(about: Mapping[str, Any]) -> Certainty:
+    temperature = float(about["temperature"])
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"a temperature of {temperature} makes no confidence")
+    return Certainty(temperature, math.inf if about["threshold"] is None else float(about["threshold"]))
+
+
+def _require(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ValueError(f"a tensor is {tensor.dtype} of shape {tuple(tensor.shape)}, not {dtype} of {shape}")
 
 
 def _difference(name: str, tensor: Tensor, base: Tensor | None) -> dict[str, Tensor]:
@@ -151,7 +171,12 @@ def _weights(tensors: dict[str, Tensor], base: Weights) -> Mapping[str, Tensor]:
     weights = {}
     for name, tensor in base.items():
         whole = tensor.clone().flatten()
-        whole[tensors.pop(f"changed.{name}").long()] = tensors.pop(f"values.{name}")
+        changed, values = tensors.pop(f"changed.{name}"), tensors.pop(f"values.{name}")
+        _require(changed, (len(values),), torch.int32)
+        _require(values, (len(values),), tensor.dtype)
+        if (changed < 0).any():
+            raise ValueError(f"an element of {name} stands before its beginning")
+        whole[changed.long()] = values
         weights[name] = whole.view_as(tensor)
     for key in [key for key in tensors if key.startswith("weights.")]:
         weights[key.removeprefix("weights.")] = tensors.pop(key)

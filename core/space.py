@@ -52,7 +52,7 @@ class Space:
         """`distances` of vectors that are comparable already: prototypes need that only once."""
         if self.metric == "euclidean":
             return euclidean(queries, targets)
-        return 1 - queries @ targets.T
+        return (1 - queries @ targets.T).clamp_min(0)  # rounding may take a cosine above one
 
     def to(self, device: torch.device) -> "Space":
         if self.whitening is None:
@@ -85,7 +85,7 @@ def fit_space(metric: Metric, features: Tensor, labels: Tensor, *, shrink: float
     means, members = class_means(powered, labels)
     residuals = (powered - means[members][:, None]).flatten(0, 1)  # (n · views, M)
     within = residuals.T @ residuals / max(1, len(residuals) - len(means))
-    typical = within.diagonal().mean()
+    typical = within.diagonal().mean().clamp_min(1e-12)  # one picture a class in one view has no spread at all
     values, vectors = torch.linalg.eigh(within)
     # Scaled by the typical spread, so that embeddings keep the size of unit vectors whatever the data.
     scales = (typical / (values.clamp_min(0) + shrink * typical)).sqrt()

@@ -11,6 +11,7 @@ from core.bank import PrototypeBank
 from core.classifier import Certainty
 from core.errors import WeightsMismatch
 from core.space import Metric, Space
+from core.views import Scope
 
 Weights = Mapping[str, Tensor]
 
@@ -46,8 +47,10 @@ def with_weights(backbone: Backbone, weights: Weights) -> Backbone:
     return copy
 
 
-def trained_weights(backbone: Backbone, names: Mapping[str, Tensor] | None = None) -> Weights:
-    """Copies of the weights under `names`, or of all the tail's."""
-    own = backbone.state_dict()
-    chosen = names if names is not None else [name for name in own if name.startswith("tail.")]
-    return {name: own[name].detach().cpu().clone() for name in chosen}
+def weights_of(backbone: Backbone, scope: Scope) -> Weights:
+    """Copies of the weights that a session of this scope trains, by their names within the backbone."""
+    return {
+        name: tensor.detach().cpu().clone()
+        for name, tensor in backbone.state_dict().items()
+        if scope == "all" or name.startswith("tail.")
+    }

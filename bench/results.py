@@ -1,0 +1,79 @@
+"""A run as one JSON file: the figures, and all that is needed to get them again."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.fscil import RunResult
+from bench.methods import Setup
+
+
+def as_json(result: RunResult, setup: Setup, about: dict[str, Any]) -> dict[str, Any]:
+    evaluation = result.evaluation
+    return {
+        "accuracy": [round(value, 2) for value in evaluation.accuracy],
+        "average": _rounded(evaluation.average),
+        "pd": _rounded(evaluation.performance_drop),
+        "bwt": _rounded(evaluation.backward_transfer),
+        "base": _rounded(evaluation.base),
+        "novel": _rounded(evaluation.novel),
+        "harmonic_mean": _rounded(evaluation.harmonic_mean),
+        "seconds": [round(value, 1) for value in result.seconds],
+        "promoted": [None if verdict is None else verdict.promoted for verdict in result.verdicts],
+        "seed": setup.incremental.seed,
+        **about,
+        "configuration": asdict(setup),
+        "command": " ".join(["protoquad", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": machine(),
+    }
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def commit() -> str | None:
+    """The commit of the code that runs, marked when the tree differs from it; None outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip()
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)

@@ -1,0 +1,68 @@
+"""What a run leaves on disk while it goes on, so that it can be stopped and taken up again."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from core.guard import Measure, Verdict
+from core.snapshot import from_bytes, to_bytes
+from core.state import LearnerState
+
+
+@dataclass(frozen=True)
+class Record:
+    """One session: what was answered after it, how long learning took, and the gate's verdict if it has one."""
+
+    predicted: list[int]  # class ids, for the test pictures of all sessions so far
+    seconds: float
+    verdict: Verdict | None
+
+
+class RunFolder:
+    """Records of the sessions done, and the state after the last of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records = self._read_records()
+
+    def state(self) -> LearnerState | None:
+        """The state after the last recorded session, if it is still needed."""
+        file = self._state_file(len(self.records))
+        return from_bytes(file.read_bytes()) if self.records and file.exists() else None
+
+    def append(self, state: LearnerState, record: Record, *, last: bool) -> None:
+        """Keep a session. The state is written before the record that counts it, and the one before it dropped."""
+        number = len(self.records) + 1
+        if not last:
+            write_whole(self._state_file(number), to_bytes(state))
+        self.records.append(record)
+        write_whole(self._records_file, json.dumps([asdict(done) for done in self.records]).encode())
+        self._state_file(number - 1).unlink(missing_ok=True)
+
+    @property
+    def _records_file(self) -> Path:
+        return self.path / "sessions.json"
+
+    def _state_file(self, number: int) -> Path:
+        return self.path / f"state_{number}.safetensors"
+
+    def _read_records(self) -> list[Record]:
+        if not self._records_file.exists():
+            return []
+        kept = json.loads(self._records_file.read_text())
+        return [Record(item["predicted"], item["seconds"], _verdict(item["verdict"])) for item in kept]
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Whole or not at all: a run killed here leaves no half file for the next one to trip over."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(path.suffix + ".partial")
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
+def _verdict(kept: dict[str, Any] | None) -> Verdict | None:
+    if kept is None:
+        return None
+    return Verdict(kept["promoted"], kept["reason"], Measure(**kept["before"]), Measure(**kept["after"]))

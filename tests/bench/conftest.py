@@ -1,0 +1,75 @@
+"""A tiny stream and a tiny network: everything the benchmark does, in seconds."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.datasets import Session, Stream, load
+from bench.fscil import Bench
+from bench.methods import Setup
+from bench.run_folder import Record
+from core import backbones
+from core.base_session import BaseConfig
+from core.incremental_session import IncrementalConfig
+from core.progress import Progress, Report
+
+
+class RecordingDisplay:
+    """Remembers what it was told instead of showing it."""
+
+    def __init__(self) -> None:
+        self.counted: list[tuple[str, int]] = []
+        self.steps: list[Progress] = []
+        self.sessions: list[int] = []
+
+    @contextmanager
+    def counting(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        done: list[int] = []
+        yield done.append
+        assert sum(done) == total
+        self.counted.append((what, total))
+
+    @contextmanager
+    def training(self, what: str) -> Iterator[Report]:
+        del what
+        yield self.steps.append
+
+    def finished(self, session: int, accuracy: float, record: Record) -> None:
+        del accuracy, record
+        self.sessions.append(session)
+
+
+@pytest.fixture(scope="session")
+def stream() -> Stream:
+    """Four base classes and two sessions of two, of the drawn shapes."""
+    shapes = load("shapes")
+    base_ids = shapes.base.class_ids[:4]
+
+    def cut(session: Session, class_ids: tuple[int, ...], train: int, test: int) -> Session:
+        def of(pictures: tuple, most: int) -> tuple:  # type: ignore[type-arg]
+            return tuple(p for c in class_ids for p in [q for q in pictures if q.class_id == c][:most])
+
+        return Session(of(session.train, train), of(session.test, test))
+
+    base = cut(shapes.base, base_ids, 8, 4)
+    later = [cut(session, session.class_ids[:2], 5, 4) for session in shapes.incremental[:2]]
+    return Stream("shapes", shapes.class_names, (base, *later))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    torch.manual_seed(0)
+    network = backbones.build("resnet32", pretrained=False)
+    return Bench(network, tmp_path / "cache", "shapes", torch.device("cpu"), RecordingDisplay())
+
+
+@pytest.fixture
+def setup() -> Setup:
+    """Two epochs on the tail of a small network: enough to go through every step."""
+    base = replace(BaseConfig(), epochs=2, batch=8, scope="tail")
+    incremental = replace(IncrementalConfig(), epochs=1, episodes=2, scope="tail")
+    return Setup(base=base, incremental=incremental, views=2)

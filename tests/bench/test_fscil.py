@@ -1,0 +1,131 @@
+"""A whole run, small."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bench.datasets import Picture, Session, Stream
+from bench.fscil import Bench, run
+from bench.methods import METHODS, Setup
+from core.images import centre_view, decode
+from core.progress import Progress
+
+
+def without_reading(stream: Stream, sessions: slice) -> Stream:
+    """The same stream, where reading a picture of these sessions is an error."""
+
+    def locked(pictures: tuple[Picture, ...]) -> tuple[Picture, ...]:
+        def fail() -> bytes:
+            raise AssertionError("a picture was read again")
+
+        return tuple(Picture(picture.key, picture.class_id, fail) for picture in pictures)
+
+    kept = list(stream.sessions)
+    kept[sessions] = [Session(locked(session.train), locked(session.test)) for session in kept[sessions]]
+    return Stream(stream.name, stream.class_names, tuple(kept))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_every_session(bench: Bench, stream: Stream, setup: Setup, method: str) -> None:
+    """One accuracy for each session, and every class seen so far can be answered."""
+    result = run(bench, stream, replace(setup, method=method))
+
+    assert len(result.evaluation.accuracy) == 3
+    assert all(0 <= value <= 100 for value in result.evaluation.accuracy)
+    assert {c for session in stream.sessions for c in session.class_ids} >= set(result.last.predicted.tolist())
+    assert len(result.last.truth) == sum(len(session.test) for session in stream.sessions)
+    assert len(result.seconds) == 3
+    assert bench.display.sessions == [1, 2, 3]  # type: ignore[attr-defined]
+
+
+def test_the_frozen_baseline_equals_nearest_class_mean_by_hand(bench: Bench, stream: Stream, setup: Setup) -> None:
+    """`ncm --metric cosine` on untrained weights: mean of unit features, nearest by cosine, recomputed from scratch."""
+    plain = replace(setup, method="ncm", views=0, guard_per_class=0)
+    plain = replace(plain, base=replace(plain.base, epochs=0, metric="cosine"))
+
+    result = run(bench, stream, plain)
+
+    def feature(picture: Picture) -> torch.Tensor:
+        with torch.no_grad():
+            vector = bench.backbone(centre_view(decode(picture.read()), bench.backbone.framing)[None])[0]
+        return vector / vector.norm()
+
+    prototypes = {}
+    for session in stream.sessions:
+        for class_id in session.class_ids:
+            mean = torch.stack([feature(p) for p in session.train if p.class_id == class_id]).mean(0)
+            prototypes[class_id] = mean / mean.norm()
+    tests = [picture for session in stream.sessions for picture in session.test]
+    expected = [max(prototypes, key=lambda c, p=picture: float(feature(p) @ prototypes[c])) for picture in tests]
+    agreement = sum(e == p for e, p in zip(expected, result.last.predicted.tolist(), strict=True)) / len(tests)
+    assert agreement > 0.95  # activations are kept in half precision, which may turn a near tie
+
+
+def test_a_finished_run_is_not_computed_again(bench: Bench, stream: Stream, setup: Setup) -> None:
+    """The same run answers from its folder without reading a picture."""
+    first = run(bench, stream, setup)
+
+    again = run(bench, without_reading(stream, slice(0, 3)), setup)
+
+    assert first.evaluation == again.evaluation
+    assert first.seconds == again.seconds
+
+
+def test_a_stopped_run_goes_on_where_it_was(bench: Bench, stream: Stream, setup: Setup) -> None:
+    """Interrupted in its last session, a run repeats only that one and ends as if nothing had happened."""
+    gone = replace(setup, gate=False)
+    undisturbed = run(bench, stream, gone)
+    steps = bench.display.steps  # type: ignore[attr-defined]
+    per_session = gone.incremental.epochs * gone.incremental.episodes
+    total = len(steps)
+
+    class Stop(Exception): ...
+
+    def stop_in_the_last_session(step: Progress) -> None:
+        steps.append(step)
+        if len(steps) == 2 * total - 1:
+            raise Stop
+
+    other = replace(bench, cache=bench.cache.parent / "other")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(other.display, "training", lambda _: nullcontext(stop_in_the_last_session))
+        with pytest.raises(Stop):
+            run(other, stream, gone)
+    before = len(steps)
+    resumed = run(other, without_reading(stream, slice(0, 2)), gone)
+
+    assert undisturbed.evaluation == resumed.evaluation
+    assert len(steps) - before == per_session
+
+
+def test_runs_share_a_base_session(bench: Bench, stream: Stream, setup: Setup) -> None:
+    """A second method does not train the base session again; a fresh run does."""
+    run(bench, stream, replace(setup, method="ncm"))
+    trained = len(bench.display.steps)  # type: ignore[attr-defined]
+
+    run(bench, stream, replace(setup, method="teen"))
+    shared = len(bench.display.steps)  # type: ignore[attr-defined]
+    run(bench, stream, replace(setup, method="teen"), fresh=True)
+    fresh = len(bench.display.steps)  # type: ignore[attr-defined]
+
+    assert trained > 0
+    assert shared == trained
+    assert fresh == 2 * trained
+
+
+def test_other_settings_are_another_run(bench: Bench, stream: Stream, setup: Setup) -> None:
+    """A changed seed does not find the answers of the run before."""
+    run(bench, stream, setup)
+    trained = len(bench.display.steps)  # type: ignore[attr-defined]
+
+    run(bench, stream, replace(setup, incremental=replace(setup.incremental, seed=7)))
+
+    assert len(bench.display.steps) > trained  # type: ignore[attr-defined]
+
+
+def test_an_unknown_method_is_refused() -> None:
+    """The message lists the methods there are."""
+    with pytest.raises(ValueError, match="protoquad"):
+        Setup(method="magic")

@@ -1,0 +1,164 @@
+"""A compiled network answers as the network itself does, whichever engine runs it."""
+
+import threading
+from collections.abc import Callable
+from copy import deepcopy
+
+import openvino
+import pytest
+import torch
+from torch import Tensor, nn
+
+from core.backbones import Backbone
+from core.inference import Engine, Forward, compiled
+
+CPU = torch.device("cpu")
+ENGINES: tuple[Engine, ...] = ("openvino", "torch")
+
+
+def noise(count: int, side: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def trunk(backbone: Backbone) -> nn.Module:
+    return deepcopy(backbone.trunk)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def forward(request: pytest.FixtureRequest, trunk: nn.Module) -> Forward:
+    return compiled(trunk, noise(1, 32), device=CPU, engine=request.param)
+
+
+def difference(one: Tensor, other: Tensor) -> float:
+    """The largest difference, as a share of the largest value."""
+    return float((one - other).abs().max() / other.abs().max())
+
+
+def test_both_engines_agree_on_the_default_backbone(lite0: Backbone) -> None:
+    """The trunk that production runs gives the same activations, up to rounding."""
+    batch = noise(3, 224)
+
+    fast, plain = (compiled(lite0.trunk, batch[:1], device=CPU, engine=engine)(batch) for engine in ENGINES)
+
+    assert fast.shape == plain.shape == (3, 192, 7, 7)
+    assert difference(fast, plain) < 1e-3
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_any_batch_size_is_answered(forward: Forward, trunk: nn.Module, count: int) -> None:
+    """Compiled with an example of one picture, a network takes as many as there are."""
+    batch = noise(count, 32)
+    with torch.no_grad():
+        expected = trunk(batch)
+
+    answer = forward(batch)
+
+    assert answer.shape == expected.shape
+    assert difference(answer, expected) < 1e-3
+
+
+def test_a_picture_does_not_depend_on_its_batch(forward: Forward) -> None:
+    """The same picture among other pictures, and alone, gives the same activations."""
+    picture, others = noise(1, 32, seed=1), noise(6, 32, seed=2)
+
+    alone = forward(picture)
+    among = forward(torch.cat([others[:4], picture, others[4:]]))[4:5]
+
+    assert difference(among, alone) < 1e-5
+
+
+def test_an_answer_is_kept_when_the_next_is_asked_for(forward: Forward) -> None:
+    """Each answer has memory of its own."""
+    first = forward(noise(2, 32, seed=1))
+    kept = first.clone()
+
+    forward(noise(2, 32, seed=2))
+
+    assert torch.equal(first, kept)
+
+
+def test_pictures_need_not_be_contiguous(forward: Forward, trunk: nn.Module) -> None:
+    """A mirrored or transposed view of a batch is read as it looks, not as it lies in memory."""
+    batch = noise(2, 32).transpose(2, 3)
+    with torch.no_grad():
+        expected = trunk(batch)
+
+    answer = forward(batch)
+
+    assert difference(answer, expected) < 1e-3
+
+
+def test_an_answer_carries_no_gradient(forward: Forward) -> None:
+    """It is a plain tensor of single precision on the CPU, whatever the parameters ask for."""
+    answer = forward(noise(1, 32))
+
+    assert (answer.requires_grad, answer.dtype, answer.device) == (False, torch.float32, CPU)
+
+
+def test_several_threads_may_ask_at_once(forward: Forward) -> None:
+    """A service answers requests side by side; each gets the answer to its own picture."""
+    batches = [noise(2, 32, seed=seed) for seed in range(4)]
+    expected = [forward(batch) for batch in batches]
+    together, outcomes = threading.Barrier(len(batches)), [""] * len(batches)
+
+    def ask(number: int) -> None:
+        together.wait(timeout=30)
+        try:
+            differences = [difference(forward(batches[number]), expected[number]) for _ in range(20)]
+            outcomes[number] = "right" if max(differences) < 1e-5 else "wrong"
+        except RuntimeError as error:
+            outcomes[number] = str(error)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(batches))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+
+    assert outcomes == ["right"] * len(batches)
+
+
+def test_openvino_keeps_the_weights_it_was_compiled_with() -> None:
+    """Training the module afterwards changes nothing until it is compiled again."""
+    module, batch = nn.Conv2d(3, 4, 3), noise(2, 8).float()
+    before_training = compiled(module, batch[:1], device=CPU, engine="openvino")
+    answer = before_training(batch)
+    with torch.no_grad():
+        module.weight.mul_(1.5)
+
+    after_training = compiled(module, batch[:1], device=CPU, engine="openvino")
+
+    assert difference(before_training(batch), answer) < 1e-5
+    assert difference(after_training(batch), answer) > 1e-2
+
+
+@pytest.mark.parametrize(("engine", "compilations"), [("auto", 1), ("openvino", 1), ("torch", 0)])
+def test_a_cpu_is_served_by_openvino(monkeypatch: pytest.MonkeyPatch, engine: Engine, compilations: int) -> None:
+    """Left to choose, a CPU takes OpenVINO; torch is taken when it is asked for."""
+    seen: list[str] = []
+    genuine: Callable[..., object] = openvino.compile_model
+
+    def spy(model: object, device: str, options: object) -> object:
+        seen.append(device)
+        return genuine(model, device, options)
+
+    monkeypatch.setattr(openvino, "compile_model", spy)
+
+    compiled(nn.Conv2d(3, 4, 3), noise(1, 8).float(), device=CPU, engine=engine)
+
+    assert seen == ["CPU"] * compilations
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_cuda_agrees_with_the_cpu(trunk: nn.Module) -> None:
+    """On CUDA torch runs the network and answers on the CPU."""
+    batch = noise(2, 32)
+    with torch.no_grad():
+        expected = trunk(batch)
+
+    answer = compiled(deepcopy(trunk), batch[:1], device=torch.device("cuda"))(batch)
+
+    assert answer.device == CPU
+    assert difference(answer, expected) < 1e-2
