@@ -51,6 +51,7 @@ class TerminalDisplay:
             *columns,
             console=self.console,
             transient=True,
+            disable=not self.console.is_terminal,  # a log wants lines, not bars
         )
 
 

@@ -93,7 +93,7 @@ def incremental_session(
     """Refine `parent`, whose weights `backbone` carries, with the shots of classes that it does not know yet."""
     shots.require_pictures()
     run = _Run(backbone, parent, shots, config, torch.device(device))
-    if run.can_form_quadruplets:
+    if run.can_train:
         run.train(report)
     return run.result()
 
@@ -129,9 +129,10 @@ class _Run:
         self.owners = shots.owners
 
     @property
-    def can_form_quadruplets(self) -> bool:
-        """A query needs its own class and two others in existence."""
-        return len(self.provisional) >= 3 and self.config.epochs * self.config.episodes > 0
+    def can_train(self) -> bool:
+        """A query needs its own class and two others in existence, and something that may change."""
+        steps = self.config.epochs * self.config.episodes
+        return len(self.provisional) >= 3 and steps > 0 and any(mask.any() for mask in self.masks.values())
 
     def train(self, report: Report) -> None:
         config = self.config

@@ -5,6 +5,7 @@ torch in channels-last order. The weights are taken as they are at the time of t
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Literal
 
 import numpy as np
@@ -25,12 +26,12 @@ def compiled(module: nn.Module, example: Tensor, *, device: torch.device, engine
 
 
 def _torch_forward(module: nn.Module, device: torch.device) -> Forward:
-    frozen = module.to(device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+    frozen = deepcopy(module).to(device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def forward(batch: Tensor) -> Tensor:
         result: Tensor = frozen(batch.to(device))
-        return result.float().cpu().clone()
+        return result.float().cpu()
 
     return forward
 

@@ -94,7 +94,9 @@ def as_batch(inputs: Tensor, device: torch.device) -> Tensor:
 
 
 def shuffled_batches(count: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Row numbers of one epoch; a last batch of one is left out, batch-norm cannot train on it."""
-    for rows in torch.randperm(count, generator=generator).split(size):
-        if len(rows) > 1:
-            yield rows
+    """Row numbers of one epoch, in batches of two or more: batch-norm cannot train on one."""
+    rows = torch.randperm(count, generator=generator)
+    batches = list(rows.split(max(2, size)))
+    if len(batches) > 1 and len(batches[-1]) == 1:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    yield from batches

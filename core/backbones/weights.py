@@ -36,6 +36,11 @@ def load_by_name(module: nn.Module, weights: Mapping[str, Tensor], source: str) 
     module.load_state_dict({name: weights[name] for name in own if name in weights}, strict=False)
 
 
+def without(model: nn.Module, classifier: str) -> nn.Module:
+    """A view that shares the model's tensors but lacks its classifier, in which files for other classes differ."""
+    return nn.ModuleDict({name: child for name, child in model.named_children() if name != classifier})
+
+
 def load_in_order(module: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
     """Load weights that carry other names but stand in the same order with the same shapes."""
     own = module.state_dict()

@@ -124,15 +124,15 @@ def test_old_classes_are_measured_on_guard_pictures(world: Any, shots: LabelledV
     assert 0 < sum(right) < len(right)
 
 
-@pytest.mark.parametrize("prior_shots", [0.0, 4.0])
+@pytest.mark.parametrize(("classes", "per_class", "prior_shots"), [(3, 5, 0.0), (20, 2, 4.0)])
 def test_new_shots_are_measured_against_prototypes_made_without_them(
-    world: Any, shots: LabelledViews, gentle: IncrementalConfig, prior_shots: float
+    world: Any, activations: Draw, gentle: IncrementalConfig, classes: int, per_class: int, prior_shots: float
 ) -> None:
     """Recounted by teaching everything anew without the one shot that is asked about."""
+    shots = activations(range(30, 30 + classes), per_class, views=2, seed=11)
     config = replace(gentle, prior_shots=prior_shots)
     queries = embed(world.network, world.state, shots.inputs[:, 0])
-    right, naive = [], []
-    everything = teach(world.network, world.state, shots, config)
+    everything, right, naive = teach(world.network, world.state, shots, config), [], []
     for row, label in enumerate(shots.labels.tolist()):
         others = teach(world.network, world.state, without(shots, row), config)
         right.append(others.bank.class_ids[nearest(queries[row], others.bank.prototypes)] == label)
@@ -292,7 +292,7 @@ def test_forgetting_counts_points_lost(before: float | None, after: float | None
 
 @pytest.fixture(scope="module")
 def collapsed(world: Any, shots: LabelledViews, gentle: IncrementalConfig) -> Refinement:
-    ruinous = replace(gentle, learning_rate=1000 * gentle.learning_rate)
+    ruinous = replace(gentle, epochs=2, learning_rate=1000 * gentle.learning_rate)
     return refine(world.network, world.state, shots, ruinous, guard=world.guard)
 
 

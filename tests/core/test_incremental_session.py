@@ -12,6 +12,7 @@ from torch import Tensor
 from core.backbones import Backbone
 from core.bank import PrototypeBank
 from core.base_session import base_session
+from core.calibration import RIDGE
 from core.errors import DuplicateClass, NoImages, SessionCancelled
 from core.incremental_session import IncrementalConfig, incremental_session, teach
 from core.losses import LOSS_KINDS, LossKind
@@ -272,11 +273,41 @@ def test_calibration_and_drift_can_be_switched_off(session: Session, quick: Incr
         assert_learned(session.after, session.state, state, shots)
 
 
+def test_old_prototypes_are_recoloured_to_their_smoothed_statistics(session: Session, quick: IncrementalConfig) -> None:
+    """c̃ = Σ̃^½ · Σ^-½ · (c − μ) + μ̃, with (μ, Σ) a tenth of the way on; recomputed with dense matrices."""
+    moves = 0.3 * torch.randn(2, 6, 64, generator=torch.Generator().manual_seed(1))
+    first = session.parent.bank.with_copies(session.parent.bank.prototypes + moves[0])
+    bank = first.with_copies(first.prototypes + moves[1])  # three copies: full
+    config = replace(quick, episodes=1, statistics_momentum=0.9, prototype_rate=0.0, drift=False, calibration=True)
+
+    state = incremental_session(session.before, replace(session.parent, bank=bank), session.shots, config)
+
+    for row in range(6):
+        oldest, middle, newest = bank.copies[row]
+        (mean, spread), (late_mean, late_spread) = moments(oldest, middle, newest), moments(middle, newest, newest)
+        smoothed = bank.smoothed.factor[row].double()
+        whiten = power(0.9 * spread + 0.1 * late_spread, -0.5)
+        centred = newest.double() - 0.9 * mean - 0.1 * late_mean
+        expected = (power(smoothed.T @ smoothed, 0.5) @ whiten @ centred).float() + bank.smoothed.mean[row]
+        torch.testing.assert_close(state.bank.prototypes[row], expected, rtol=1e-3, atol=1e-3)
+        assert (expected - newest).norm() > 0.1
+
+
+def moments(*copies: Tensor) -> tuple[Tensor, Tensor]:
+    stacked = torch.stack(copies).double()
+    return stacked.mean(0), torch.cov(stacked.T, correction=0)
+
+
+def power(spread: Tensor, exponent: float) -> Tensor:
+    values, vectors = torch.linalg.eigh(spread + RIDGE * torch.eye(len(spread)))
+    return vectors * values**exponent @ vectors.T
+
+
 def test_a_class_with_one_copy_is_not_calibrated(session: Session, quick: IncrementalConfig) -> None:
     """Without a history there is nothing to smooth: calibration is the identity, up to rounding."""
-    state = incremental_session(
-        session.before, session.parent, session.shots, replace(quick, epochs=0, calibration=True)
-    )
+    config = replace(quick, prototype_rate=0.0, drift=False, calibration=True)
+
+    state = incremental_session(session.before, session.parent, session.shots, config)
 
     torch.testing.assert_close(state.bank.prototypes[:6], session.parent.bank.prototypes, rtol=1e-4, atol=1e-5)
 
