@@ -170,7 +170,7 @@ class _Run:
         loss = self._episode_loss(episode)
         if not torch.isfinite(loss):
             raise Diverged(
-                f"the session's loss is {float(loss)}; its learning rate of {self.config.learning_rate} is too high"
+                f"the session's loss is {loss.item()}; its learning rate of {self.config.learning_rate} is too high"
             )
         optimiser.zero_grad()
         loss.backward()
