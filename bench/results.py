@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from dataclasses import asdict
@@ -30,7 +31,7 @@ def as_json(result: RunResult, setup: Setup, about: dict[str, Any]) -> dict[str,
         "seed": setup.incremental.seed,
         **about,
         "configuration": asdict(setup),
-        "command": " ".join(["protoquad", *sys.argv[1:]]),
+        "command": command(),
         "commit": commit(),
         "machine": machine(),
     }
@@ -39,6 +40,12 @@ def as_json(result: RunResult, setup: Setup, about: dict[str, Any]) -> dict[str,
 def write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def command() -> str:
+    """How this run was called; absolute paths are cut to their last part, which is all that another machine shares."""
+    words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    return shlex.join(["protoquad", *words])
 
 
 def commit() -> str | None:

@@ -60,6 +60,11 @@ class PrototypeBank:
         """The newest copy of every class, (K, M)."""
         return self.copies[:, -1]
 
+    @property
+    def bytes_per_class(self) -> int:
+        """c0 with the copies, μ with the factor of Σ, and the smoothed pair: three times one vector and B rows."""
+        return 3 * (1 + self.capacity) * self.dim * self.initial.element_size()
+
     @cached_property
     def _row(self) -> dict[ClassId, int]:
         return {class_id: row for row, class_id in enumerate(self.class_ids)}

@@ -24,6 +24,7 @@ from bench.plot import plot_accuracy
 from bench.published import published
 from bench.tuning import Trial, compare
 from core import backbones
+from core.bank import PrototypeBank
 from core.base_session import BaseConfig
 from core.errors import ProtoquadError
 from core.incremental_session import IncrementalConfig
@@ -97,7 +98,9 @@ def fscil(
         stream = load(dataset, data, draw=draw, seed=seed)
         result = run(_bench(network, cache, device, dataset, data), stream, setup, fresh=fresh)
     title = name or _title(method, backbone, metric, draw, no_base=no_base)
-    _show(out, title, dataset, result, setup, {"dataset": dataset, "draw": draw, "backbone": backbone})
+    remembered = PrototypeBank.empty(network.dim, setup.base.copies).bytes_per_class
+    about = {"dataset": dataset, "draw": draw, "backbone": backbone, "bytes_per_class": remembered}
+    _show(out, title, dataset, result, setup, about)
 
 
 @app.command()

@@ -502,3 +502,18 @@ def test_any_cut_and_order_of_a_lesson_gives_the_same_bank(order: list[int], cut
     bank = bank.with_copies(vectors(4, seed=1)[order])
 
     assert same(taught(copies=2), bank.only(IDS))
+
+
+def test_bytes_per_class_are_what_the_tensors_take() -> None:
+    """Counted on a real bank, everything that grows with its classes but two small counters."""
+    bank = PrototypeBank.empty(16, 3).with_classes([ClassId(1), ClassId(2)], torch.ones(2, 16), [5, 5])
+    tensors = (
+        bank.initial,
+        bank.copies,
+        bank.statistics.mean,
+        bank.statistics.factor,
+        bank.smoothed.mean,
+        bank.smoothed.factor,
+    )
+
+    assert 2 * bank.bytes_per_class == sum(tensor.numel() * tensor.element_size() for tensor in tensors)
