@@ -83,3 +83,14 @@ def test_help_lists_the_benchmarks() -> None:
     result = CliRunner().invoke(app, ["bench", "--help"])
 
     assert all(name in result.output for name in ("fscil", "tune", "cost"))
+
+
+def test_cost_measures_each_session_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """Seconds and peak memory for a small and a large past; on a tiny network the past must not matter much."""
+    result = CliRunner().invoke(app, ["bench", "cost", "--backbone", "resnet32", "--out", str(tmp_path)])
+
+    assert result.exit_code == 0, result.output
+    costs = json.loads((tmp_path / "cost.json").read_text())["costs"]
+    assert [(entry["ways"], entry["past"]) for entry in costs] == [(1, 100), (10, 100), (10, 2000)]
+    assert all(entry["seconds"] > 0 for entry in costs)
+    assert costs[2]["megabytes"] < 2 * costs[1]["megabytes"]
