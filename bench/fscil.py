@@ -93,12 +93,13 @@ def _show(bench: Bench, stream: Stream, number: int, record: Record) -> None:
 
 def _go_on(bench: Bench, stream: Stream, setup: Setup, folder: RunFolder, *, fresh: bool) -> None:
     store = _store(bench, setup, setup.views)
-    state, guard, spent = _base(bench, stream.base, setup, store, fresh=fresh)
+    state, base_guard, spent = _base(bench, stream.base, setup, store, fresh=fresh)
     tests = _Tests(bench, setup, stream)
     state = folder.state() or state
     for number in range(len(folder.records) + 1, len(stream.sessions) + 1):
         verdict = None
         if number > 1:
+            guard = _with_old_shots(bench, stream, number, base_guard, store)
             state, verdict, spent = _learn(bench, number, stream, state, guard, setup, store)
         record = Record(tests.answers(state, number), spent, verdict)
         folder.append(state, record, last=number == len(stream.sessions))
@@ -125,6 +126,16 @@ def _base(
     write_whole(file, to_bytes(state))
     write_whole(clock, f"{spent:.1f}".encode())
     return state, guard, spent
+
+
+def _with_old_shots(
+    bench: Bench, stream: Stream, number: int, guard: LabelledViews | None, store: ActivationStore
+) -> LabelledViews | None:
+    """The guard pictures for session `number`: those of the base classes, and the shots of the sessions between."""
+    for session in stream.sessions[1 : number - 1]:
+        shots = _activations(bench, store, session.train, "shots").centre()
+        guard = guard.joined(shots) if guard else shots
+    return guard
 
 
 def _learn(

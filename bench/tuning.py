@@ -28,10 +28,11 @@ def compare(
     *,
     partitions: int,
     base_classes: int,
+    sessions: int = 3,
     tried: Callable[[Trial], None],
 ) -> list[Trial]:
     """Every candidate on the same partitions, best first. Reads nothing but `base.train`."""
-    streams = [carve(base, seed=seed, base_classes=base_classes) for seed in range(partitions)]
+    streams = [carve(base, seed=seed, base_classes=base_classes, sessions=sessions) for seed in range(partitions)]
     trials = []
     for settings, setup in candidates:
         ends = [run(bench, stream, setup).evaluation for stream in streams]

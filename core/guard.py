@@ -1,6 +1,8 @@
 """Measured before promoted: accuracy on guard pictures and new shots, and the gate that judges by it.
 
-Guard pictures are held out of every training; they are for measuring only.
+Guard pictures of base classes are held out of every training. A class taught with a few shots can spare none, so its
+shots guard it in the sessions after its own: nobody trains on them any more, and a network that has drifted away from
+them shows.
 """
 
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ class IncrementalConfig:
     epochs: int = 4
     episodes: int = 5  # per epoch
     classes_per_episode: int = 10  # N_C
-    learning_rate: float = 1e-4
+    learning_rate: float = 1e-5
     milestones: tuple[float, ...] = ()  # shares of the epochs after which the rate is divided by 5
     momentum: float = 0.9
     weight_decay: float = 1e-5
@@ -55,7 +55,7 @@ class IncrementalConfig:
     statistics_momentum: float = 0.9
     drift: bool = True
     drift_bandwidth: float = 1.0
-    prior_shots: float = 4.0  # what the resemblance to well-known classes is worth, in pictures
+    prior_shots: float = 3.0  # what the resemblance to well-known classes is worth, in pictures
     seed: int = 0
 
     @classmethod

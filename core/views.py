@@ -58,6 +58,9 @@ class LabelledViews:
     def centre(self) -> "LabelledViews":
         return LabelledViews(self.inputs[:, :1], self.labels)
 
+    def joined(self, other: "LabelledViews") -> "LabelledViews":
+        return LabelledViews(torch.cat([self.inputs, other.inputs]), torch.cat([self.labels, other.labels]))
+
     def select(self, rows: Tensor) -> "LabelledViews":
         return LabelledViews(self.inputs[rows], self.labels[rows])
 

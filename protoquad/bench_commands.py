@@ -113,6 +113,7 @@ def tune(
     assign: Assignments = None,
     partitions: Annotated[int, typer.Option(help="How many ways to divide the base classes.")] = 1,
     base_classes: Annotated[int, typer.Option(help="Pseudo-base classes; the rest is pseudo-novel.")] = 70,
+    sessions: Annotated[int, typer.Option(help="How many pseudo-incremental sessions.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Where a JSON file of the comparison goes.")] = None,
     cache: Cache = None,
     device: Device = "cpu",
@@ -130,6 +131,7 @@ def tune(
             candidates,
             partitions=partitions,
             base_classes=base_classes,
+            sessions=sessions,
             tried=lambda trial: console.print(_sentence(trial), highlight=False),
         )
     console.print(_trial_table(trials))
@@ -138,6 +140,7 @@ def tune(
             "trials": [{"settings": trial.settings, "base": trial.base, "novel": trial.novel} for trial in trials],
             "partitions": partitions,
             "base_classes": base_classes,
+            "sessions": sessions,
             "backbone": backbone,
             "dataset": dataset,
             "commit": results.commit(),
