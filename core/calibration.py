@@ -29,7 +29,7 @@ def statistics_of(copies: Tensor, held: Tensor) -> Statistics:
     """μ and Σ of the copies that each class holds, newest last; earlier rows are padding."""
     weight = _is_held(copies, held) / held[:, None]  # (K, B)
     mean = torch.einsum("kb,kbm->km", weight, copies)
-    factor = weight.sqrt()[:, :, None] * (copies - mean[:, None])
+    factor = (copies - mean[:, None]).mul_(weight.sqrt()[:, :, None])
     return Statistics(mean, factor)
 
 
@@ -59,10 +59,11 @@ def smoothed_statistics_of(copies: Tensor, held: Tensor, bandwidth: float = 1.0)
 def follow(running: Statistics, fresh: Statistics, momentum: float = 0.9) -> Statistics:
     """Exponential moving average of both statistics; Σ is cut back to the factor's rows, keeping the largest."""
     mean = momentum * running.mean + (1 - momentum) * fresh.mean
-    stacked = torch.cat(
-        [math.sqrt(momentum) * running.factor, math.sqrt(1 - momentum) * fresh.factor], dim=1
-    )  # (K, 2B, M)
-    vectors = torch.linalg.eigh(stacked @ stacked.transpose(1, 2)).eigenvectors  # ascending
+    stacked = torch.cat([running.factor, fresh.factor], dim=1)  # (K, 2B, M)
+    own, other = stacked.split([running.factor.shape[1], fresh.factor.shape[1]], dim=1)
+    own *= math.sqrt(momentum)
+    other *= math.sqrt(1 - momentum)
+    _, vectors = _spectrum(stacked)
     largest = vectors[:, :, -running.factor.shape[1] :]
     return Statistics(mean, largest.transpose(1, 2) @ stacked)
 
@@ -75,8 +76,15 @@ class Recolouring:
 
     def __init__(self, statistics: Statistics, smoothed: Statistics, ridge: float = RIDGE) -> None:
         self.from_mean, self.to_mean = statistics.mean, smoothed.mean
+        self.ridge = ridge
         self.whiten = _Power(statistics.factor, -0.5, ridge)
         self.colour = _Power(smoothed.factor, 0.5, ridge)
+
+    def follow(self, statistics: Statistics) -> None:
+        """Start from these statistics instead. The smoothed ones stay, and what was worked out of them."""
+        self.from_mean = statistics.mean
+        del self.whiten  # before its successor is made: with many classes each is large
+        self.whiten = _Power(statistics.factor, -0.5, self.ridge)
 
     def __call__(self, prototypes: Tensor) -> Tensor:
         return self.colour(self.whiten(prototypes - self.from_mean)) + self.to_mean
@@ -89,7 +97,7 @@ class _Power:
     """
 
     def __init__(self, factor: Tensor, exponent: float, ridge: float) -> None:
-        values, directions = torch.linalg.eigh(factor @ factor.transpose(1, 2))  # s² (K, B), V (K, B, B)
+        values, directions = _spectrum(factor)  # s², V
         present = values > 1e-9  # a direction that is not there needs no correction
         inverse = torch.where(present, values, 1.0).rsqrt() * present
         self.basis = (directions * inverse[:, None]).transpose(1, 2) @ factor  # Uᵀ (K, B, M)
@@ -100,6 +108,16 @@ class _Power:
         along = torch.einsum("kbm,km->kb", self.basis, vectors)
         corrected: Tensor = self.plain * vectors + torch.einsum("kb,kbm->km", self.gain * along, self.basis)
         return corrected
+
+
+def _spectrum(factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (K, B) and eigenvectors (K, B, B) of each F·Fᵀ, ascending.
+
+    In double precision: copies that do not move have a Σ of mere rounding, which decays by the momentum until it is too
+    small for the single-precision solver, and that one answers with vectors that are not numbers.
+    """
+    values, vectors = torch.linalg.eigh((factor @ factor.transpose(1, 2)).double())
+    return values.to(factor.dtype), vectors.to(factor.dtype)
 
 
 def _is_held(copies: Tensor, held: Tensor) -> Tensor:

@@ -93,13 +93,14 @@ def _leave_one_out(embeddings: Tensor, shots: LabelledViews, state: LearnerState
     A class with a single shot is represented by the shot's other views.
     """
     bank, space = state.bank, state.space
-    old = bank.without(shots.class_ids)
     counts = shots.counts[shots.owners]  # (S,)
     sums = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))[shots.owners] * counts[:, None]
     others = (sums - embeddings.mean(1)) / (counts - 1).clamp_min(1)[:, None]
     alone = counts == 1
     others[alone] = embeddings[alone][:, 1 if embeddings.shape[1] > 1 else 0 :].mean(1)
-    prototypes = supported_by_neighbours(others, (counts - 1).clamp_min(1), old, prior_shots=prior_shots)
+    prototypes = supported_by_neighbours(
+        others, (counts - 1).clamp_min(1), bank, prior_shots=prior_shots, besides=shots.class_ids
+    )
     queries = space.comparable(embeddings[:, 0])
     distances = space.compare(queries, space.comparable(bank.prototypes))
     own = torch.stack(

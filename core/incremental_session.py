@@ -120,10 +120,9 @@ class _Run:
         self.masks: Masks = smallest_weights(self.module, budget)
         self.space: Space = parent.space.to(device)
         self.before = parent.space.embed(features_of(self.module, shots, device))  # (S, V, M)
-        self.provisional = _with_new_classes(parent.bank, self.before, shots, config)
         self.past = parent.bank.prototypes.to(device)  # (P, M) raw: what λ moves
         self.initial = parent.bank.initial.to(device)
-        self.current = self.provisional.prototypes[len(parent.bank) :].to(device)  # (N, M), stand-ins
+        self.current = _prototypes(parent.bank, self.before, shots, config).to(device)  # (N, M), stand-ins
         self.running = parent.bank.statistics
         self.recolouring: Recolouring | None = None  # the identity until training begins
         self.owners = shots.owners
@@ -132,7 +131,7 @@ class _Run:
     def can_train(self) -> bool:
         """A query needs its own class and two others in existence, and something that may change."""
         steps = self.config.epochs * self.config.episodes
-        return len(self.provisional) >= 3 and steps > 0 and any(mask.any() for mask in self.masks.values())
+        return len(self.past) + len(self.current) >= 3 and steps > 0 and any(mask.any() for mask in self.masks.values())
 
     def train(self, report: Report) -> None:
         config = self.config
@@ -223,8 +222,11 @@ class _Run:
         """Once an epoch, and stable within it: let (μ, Σ) follow the prototypes as they stand."""
         if self.config.calibration and len(self.past):
             self.running = self._statistics_now(self.past.cpu())
-            smoothed = self.parent.bank.smoothed
-            self.recolouring = Recolouring(self.running.to(self.device), smoothed.to(self.device))
+            if self.recolouring:
+                self.recolouring.follow(self.running.to(self.device))
+            else:
+                smoothed = self.parent.bank.smoothed.to(self.device)
+                self.recolouring = Recolouring(self.running.to(self.device), smoothed)
 
     def _statistics_now(self, newest: Tensor) -> Statistics:
         bank = self.parent.bank
@@ -240,6 +242,10 @@ def unit(vectors: Tensor) -> Tensor:
 def _with_new_classes(
     bank: PrototypeBank, embeddings: Tensor, shots: LabelledViews, config: IncrementalConfig
 ) -> PrototypeBank:
-    prototypes = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))
-    supported = supported_by_neighbours(prototypes, shots.counts, bank, prior_shots=config.prior_shots)
-    return bank.with_classes(shots.class_ids, supported, shots.counts.tolist())
+    prototypes = _prototypes(bank, embeddings, shots, config)
+    return bank.with_classes(shots.class_ids, prototypes, shots.counts.tolist())
+
+
+def _prototypes(bank: PrototypeBank, embeddings: Tensor, shots: LabelledViews, config: IncrementalConfig) -> Tensor:
+    means = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))
+    return supported_by_neighbours(means, shots.counts, bank, prior_shots=config.prior_shots)

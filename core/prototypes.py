@@ -1,10 +1,12 @@
 """From embeddings of a class's pictures to its prototype."""
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.bank import PrototypeBank
+from core.bank import ClassId, PrototypeBank
 
 WELL_KNOWN = 20  # pictures from which on a class mean is good enough to lend support to others
 
@@ -16,16 +18,23 @@ def mean_prototypes(embeddings: Tensor, owners: Tensor, classes: int) -> Tensor:
 
 
 def supported_by_neighbours(
-    prototypes: Tensor, shots: Tensor, bank: PrototypeBank, *, prior_shots: float, sharpness: float = 16.0
+    prototypes: Tensor,
+    shots: Tensor,
+    bank: PrototypeBank,
+    *,
+    prior_shots: float,
+    sharpness: float = 16.0,
+    besides: Iterable[ClassId] = (),
 ) -> Tensor:
     """Pull prototypes of few shots towards the well-known classes that resemble them.
 
     The mean of five pictures is a noisy guess at a class. What is known of similar classes is a prior for it, worth
     `prior_shots` pictures: p ← (n·p + m·Σ_b softmax(sharpness·cos(p, b))·b) / (n + m). With n = m this is
     TEEN (Wang et al., NeurIPS 2023) with α = 0.5; unlike there, the pull fades as a class gets more pictures. Without
-    well-known classes nothing changes.
+    well-known classes nothing changes. `besides`: classes of the bank that lend none, though they may be well known.
     """
     known = bank.shots >= WELL_KNOWN
+    known[bank.rows(besides)] = False
     if prior_shots <= 0 or not known.any():
         return prototypes
     references = F.normalize(bank.prototypes[known], dim=1)  # (R, M)

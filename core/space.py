@@ -86,7 +86,8 @@ def fit_space(metric: Metric, features: Tensor, labels: Tensor, *, shrink: float
     residuals = (powered - means[members][:, None]).flatten(0, 1)  # (n · views, M)
     within = residuals.T @ residuals / max(1, len(residuals) - len(means))
     typical = within.diagonal().mean().clamp_min(1e-12)  # one picture a class in one view has no spread at all
-    values, vectors = torch.linalg.eigh(within)
+    # In double precision: the single-precision solver fails on the mere rounding that equal pictures leave.
+    values, vectors = (part.float() for part in torch.linalg.eigh(within.double()))
     # Scaled by the typical spread, so that embeddings keep the size of unit vectors whatever the data.
     scales = (typical / (values.clamp_min(0) + shrink * typical)).sqrt()
     return Space(metric, Whitening(means.mean(0), (vectors * scales) @ vectors.T))

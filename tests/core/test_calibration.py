@@ -239,3 +239,32 @@ def test_following_leaves_what_it_was_given() -> None:
 
     after = (running.mean, running.factor, fresh.mean, fresh.factor)
     assert all(torch.equal(then, now) for then, now in zip(before, after, strict=True))
+
+
+def test_statistics_stay_numbers_when_copies_never_move() -> None:
+    """A Σ of mere rounding decays from session to session; the single-precision solver gives up on such matrices."""
+    generator = torch.Generator().manual_seed(0)
+    prototypes = torch.nn.functional.normalize(torch.randn(300, 1, 1280, generator=generator), dim=-1)
+    copies, held = prototypes.repeat(1, 5, 1), torch.full((300,), 5)
+    running = statistics_of(copies, held)
+
+    for _ in range(40):
+        running = follow(running, statistics_of(copies, held))
+
+    assert torch.isfinite(running.factor).all()
+    moved = Recolouring(running, smoothed_statistics_of(copies, held))(prototypes[:, 0])
+    assert torch.allclose(prototypes[:, 0], moved, atol=1e-4)
+
+
+def test_a_recolouring_that_follows_equals_one_made_anew() -> None:
+    """Only the statistics it starts from change."""
+    generator = torch.Generator().manual_seed(1)
+    first, second, third = (torch.randn(4, 5, 16, generator=generator) for _ in range(3))
+    held = torch.full((4,), 5)
+    smoothed = smoothed_statistics_of(third, held)
+    recolouring = Recolouring(statistics_of(first, held), smoothed)
+
+    recolouring.follow(statistics_of(second, held))
+
+    anew = Recolouring(statistics_of(second, held), smoothed)
+    assert torch.equal(anew(third[:, 0]), recolouring(third[:, 0]))

@@ -166,3 +166,13 @@ def test_support_comes_from_the_newest_prototypes() -> None:
     fresh = PrototypeBank.empty(DIM).with_classes([ClassId(1)], vectors(1, seed=8), [100])
     assert torch.equal(supported_by_neighbours(prototypes, shots, fresh, prior_shots=TEEN), supported)
     assert not torch.equal(supported_by_neighbours(prototypes, shots, old, prior_shots=TEEN), supported)
+
+
+def test_classes_set_aside_lend_no_support() -> None:
+    """As if the bank never had them."""
+    prototypes, shots, bank = vectors(2), torch.tensor([5, 5]), bank_of([100, 100, 100])
+
+    supported = supported_by_neighbours(prototypes, shots, bank, prior_shots=TEEN, besides=[ClassId(50)])
+
+    expected = supported_by_neighbours(prototypes, shots, bank.without([ClassId(50)]), prior_shots=TEEN)
+    assert torch.equal(expected, supported)
