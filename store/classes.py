@@ -1,0 +1,201 @@
+"""Classes and their shots."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from store.database import now
+from store.errors import NameTaken, NotThere
+from store.models import ClassRow, GuardImage, Model, ModelId, SessionId, Shot, VersionNumber
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A stored picture of a class."""
+
+    class_id: int
+    sha256: str
+    data: bytes
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def add(
+    db: Session,
+    model: Model,
+    name: str,
+    *,
+    shots: int,
+    since: VersionNumber,
+    status: str = "provisional",
+    session_id: SessionId | None = None,
+) -> ClassRow:
+    """A new class; the caller holds the model's lock."""
+    require_free(db, model.id, name)
+    model.last_class += 1
+    row = ClassRow(
+        model_id=model.id,
+        id=model.last_class,
+        name=name,
+        status=status,
+        shots=shots,
+        since=since,
+        session_id=session_id,
+        created_at=now(db),
+    )
+    db.add(row)
+    db.flush()
+    return row
+
+
+def require_free(db: Session, model_id: ModelId, name: str, *, besides: int | None = None) -> None:
+    taken = db.scalars(
+        select(ClassRow).where(ClassRow.model_id == model_id, ClassRow.name == name, ClassRow.deleted_at.is_(None))
+    ).one_or_none()
+    if taken is not None and taken.id != besides:
+        raise NameTaken(
+            f"the name '{name}' is taken by class {taken.id}; post more pictures to /classes/{taken.id}/shots, "
+            "or delete that class first"
+        )
+
+
+def get(db: Session, model_id: ModelId, class_id: int) -> ClassRow:
+    row = db.get(ClassRow, (model_id, class_id)) if 0 < class_id < 2**31 else None
+    if row is None or row.deleted_at is not None:
+        raise NotThere(f"there is no class {class_id}; GET /classes lists them")
+    return row
+
+
+def page(db: Session, model_id: ModelId, *, after: int, limit: int) -> list[ClassRow]:
+    return list(
+        db.scalars(
+            select(ClassRow)
+            .where(ClassRow.model_id == model_id, ClassRow.id > after, ClassRow.deleted_at.is_(None))
+            .order_by(ClassRow.id)
+            .limit(limit)
+        )
+    )
+
+
+def count(db: Session, model_id: ModelId) -> int:
+    living = select(func.count()).where(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None))
+    return db.execute(living).scalar_one()
+
+
+def names(db: Session, model_id: ModelId) -> dict[int, str]:
+    """Names of all classes, deleted ones too: an old version may still know them."""
+    rows = db.execute(select(ClassRow.id, ClassRow.name).where(ClassRow.model_id == model_id))
+    return {row.id: row.name for row in rows}
+
+
+def rename(db: Session, model: Model, class_id: int, name: str) -> ClassRow:
+    row = get(db, model.id, class_id)
+    require_free(db, model.id, name, besides=class_id)
+    row.name = name
+    db.flush()
+    return row
+
+
+def erase(db: Session, model_id: ModelId, class_id: int) -> None:
+    """Mark a class as gone and remove its pictures for good."""
+    row = get(db, model_id, class_id)
+    row.deleted_at = now(db)
+    for table in (Shot, GuardImage):
+        db.execute(delete(table).where(table.model_id == model_id, table.class_id == class_id))
+    db.flush()
+
+
+def waiting(db: Session, model_id: ModelId) -> list[ClassRow]:
+    """Living classes that no session has refined since their shots last changed."""
+    return list(
+        db.scalars(
+            select(ClassRow)
+            .where(ClassRow.model_id == model_id, ClassRow.status == "provisional", ClassRow.deleted_at.is_(None))
+            .order_by(ClassRow.id)
+        )
+    )
+
+
+def living(db: Session, model_id: ModelId) -> dict[int, int]:
+    """Each living class with its revision."""
+    rows = db.execute(
+        select(ClassRow.id, ClassRow.revision).where(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None))
+    )
+    return {row.id: row.revision for row in rows}
+
+
+def settle(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> None:
+    """These classes have had their session."""
+    db.execute(
+        update(ClassRow).where(ClassRow.model_id == model_id, ClassRow.id.in_(list(class_ids))).values(status="learned")
+    )
+
+
+def add_shots(db: Session, model_id: ModelId, class_id: int, pictures: Sequence[bytes]) -> None:
+    db.add_all(Shot(model_id=model_id, class_id=class_id, sha256=digest(data), data=data) for data in pictures)
+    db.flush()
+
+
+def add_guard(db: Session, model_id: ModelId, class_id: int, pictures: Sequence[bytes]) -> None:
+    db.add_all(GuardImage(model_id=model_id, class_id=class_id, sha256=digest(data), data=data) for data in pictures)
+    db.flush()
+
+
+def shots_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[Picture]:
+    return _pictures(db, Shot, model_id, list(class_ids))
+
+
+def stored_shots(db: Session, model_id: ModelId, class_id: int) -> int:
+    own = select(func.count()).where(Shot.model_id == model_id, Shot.class_id == class_id)
+    return db.execute(own).scalar_one()
+
+
+def guard_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[Picture]:
+    return _pictures(db, GuardImage, model_id, list(class_ids))
+
+
+def watching(db: Session, model_id: ModelId, class_ids: Iterable[int], limit: int) -> list[Picture]:
+    """At most `limit` pictures to measure old classes on, the same ones each time.
+
+    Guard images where a class has them, its shots where it has not; one picture of every class before a second of any,
+    so that a bound costs depth and not classes.
+    """
+    chosen: list[tuple[int, str, type[Shot] | type[GuardImage], int]] = []
+    wanted = set(class_ids)
+    for table in (GuardImage, Shot):
+        rows = db.execute(
+            select(table.class_id, table.sha256, table.id).where(table.model_id == model_id).order_by(table.id)
+        ).all()
+        guarded = {class_id for class_id, *_ in chosen}
+        chosen += [(c, sha, table, key) for c, sha, key in rows if c in wanted and c not in guarded]
+    depth: dict[int, int] = {}
+    ranked = []
+    for class_id, sha, table, key in sorted(chosen, key=lambda entry: entry[1]):
+        depth[class_id] = depth.get(class_id, 0) + 1
+        ranked.append((depth[class_id], sha, table, key))
+    ranked.sort(key=lambda entry: entry[:2])
+    pictures: list[Picture] = []
+    for table in (GuardImage, Shot):
+        keys = [key for *_, of, key in ranked[:limit] if of is table]
+        pictures += _pictures(db, table, model_id, None, keys)
+    return pictures
+
+
+def _pictures(
+    db: Session,
+    table: type[Shot] | type[GuardImage],
+    model_id: ModelId,
+    class_ids: list[int] | None,
+    keys: list[int] | None = None,
+) -> list[Picture]:
+    statement = select(table.class_id, table.sha256, table.data).where(table.model_id == model_id).order_by(table.id)
+    if class_ids is not None:
+        statement = statement.where(table.class_id.in_(class_ids))
+    if keys is not None:
+        statement = statement.where(table.id.in_(keys))
+    return [Picture(class_id, sha, data) for class_id, sha, data in db.execute(statement)]

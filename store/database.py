@@ -1,0 +1,83 @@
+"""Connections and transactions, the same on PostgreSQL and on SQLite.
+
+A transaction that will write says so at its start. SQLite then takes its one write lock at once (`BEGIN IMMEDIATE`): a
+transaction that read first and wrote later would fail, however long it was willing to wait.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, func, select
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+BUSY_SECONDS = 30  # how long a writer waits for another on SQLite
+SECONDS_TO_CONNECT = 5
+
+
+class Database:
+    """One engine for the whole process."""
+
+    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+        self.url = url
+        parsed = make_url(url)
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        if self.is_sqlite:
+            if parsed.database:
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            self.engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+            event.listen(self.engine, "connect", _set_up_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+        else:
+            self.engine = create_engine(
+                url,
+                pool_size=pool_size,
+                max_overflow=pool_size,
+                pool_pre_ping=True,  # a restarted server costs one round trip, not a failed request
+                connect_args={"connect_timeout": SECONDS_TO_CONNECT},
+            )
+        self._writer: Engine = self.engine.execution_options(writes=True)
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A consistent look; nothing is kept."""
+        with Session(self.engine, expire_on_commit=False) as db:
+            yield db
+            db.rollback()
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Everything that happens inside is kept when it ends, and nothing of it if it raises."""
+        with Session(self._writer, expire_on_commit=False) as db, db.begin():
+            yield db
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def now(db: Session) -> datetime:
+    """The time by the database's clock, which is the one that all machines share."""
+    if db.get_bind().dialect.name == "sqlite":
+        return datetime.fromtimestamp(time.time(), UTC)
+    moment: datetime = db.execute(select(func.clock_timestamp())).scalar_one()
+    return moment.astimezone(UTC)
+
+
+def _set_up_sqlite(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # transactions begin where SQLAlchemy says so, not where the driver guesses
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        f"busy_timeout = {BUSY_SECONDS}000",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

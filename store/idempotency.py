@@ -1,0 +1,57 @@
+"""Answers remembered by the caller's own key, written in the transaction that did what was asked.
+
+So there is no moment in which the work is done and the answer is not known, nor the reverse.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from store.database import now
+from store.errors import StoreError
+from store.models import IdempotencyKey, ModelId, SessionId
+
+REMEMBERED = timedelta(days=1)
+
+
+class KeyReused(StoreError):
+    """The same key came with another request."""
+
+
+def recall(db: Session, model_id: ModelId, key: str, fingerprint: str) -> IdempotencyKey | None:
+    """The answer that this key got before."""
+    row = db.get(IdempotencyKey, (model_id, key))
+    if row is None or row.created_at < now(db) - REMEMBERED:
+        return None
+    if row.fingerprint != fingerprint:
+        raise KeyReused(f"the Idempotency-Key '{key}' was used for another request; take a new key for this one")
+    return row
+
+
+def remember(
+    db: Session,
+    model_id: ModelId,
+    key: str,
+    fingerprint: str,
+    *,
+    status: int,
+    answer: dict[str, Any],
+    session_id: SessionId | None,
+) -> None:
+    """Keep the answer; the caller holds the model's lock and has found nothing to recall."""
+    moment = now(db)
+    db.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < moment - REMEMBERED))
+    db.add(
+        IdempotencyKey(
+            model_id=model_id,
+            key=key,
+            fingerprint=fingerprint,
+            status=status,
+            answer=answer,
+            session_id=session_id,
+            created_at=moment,
+        )
+    )
+    db.flush()

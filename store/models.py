@@ -1,0 +1,286 @@
+"""The tables. What a learner knows is written once and never changed; only heads, states and leases move."""
+
+from datetime import UTC, datetime
+from typing import Any, NewType
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+ModelId = NewType("ModelId", int)
+SessionId = NewType("SessionId", int)
+VersionNumber = NewType("VersionNumber", int)
+
+LONGEST_NAME = 200
+
+_Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts by itself only in a plain INTEGER
+
+
+class Moment(TypeDecorator[datetime]):
+    """A time with its zone, which SQLite would drop."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return value.astimezone(UTC) if value else None
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return value.replace(tzinfo=UTC) if value and value.tzinfo is None else value
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={  # so that a migration can name what it drops
+            "ix": "ix_%(column_0_N_label)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {datetime: Moment, dict[str, Any]: JSON, bytes: LargeBinary}  # noqa: RUF012
+
+
+class Model(Base):
+    """A learner. Its row is also the lock under which its versions are numbered."""
+
+    __tablename__ = "models"
+
+    id: Mapped[ModelId] = mapped_column(_Id, primary_key=True)
+    name: Mapped[str] = mapped_column(String(LONGEST_NAME), unique=True)
+    backbone: Mapped[str] = mapped_column(String(200))
+    head: Mapped[VersionNumber] = mapped_column(Integer)  # the version that is served
+    last_version: Mapped[VersionNumber] = mapped_column(Integer)  # the highest number given out
+    last_class: Mapped[int] = mapped_column(Integer)
+    created_at: Mapped[datetime]
+
+
+class ClassRow(Base):
+    """A class is known by its number within the model, which survives renaming and moving to another database."""
+
+    __tablename__ = "classes"
+    __table_args__ = (
+        Index(
+            "uq_classes_living_name",
+            "model_id",
+            "name",
+            unique=True,
+            sqlite_where=text("deleted_at IS NULL"),
+            postgresql_where=text("deleted_at IS NULL"),
+        ),
+        CheckConstraint("status IN ('provisional', 'learned')", name="status"),
+    )
+
+    model_id: Mapped[ModelId] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), primary_key=True)
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(String(LONGEST_NAME))
+    status: Mapped[str] = mapped_column(String(20))
+    shots: Mapped[int] = mapped_column(Integer)  # pictures behind it, stored or not
+    revision: Mapped[int] = mapped_column(Integer, default=1)  # counts how often its shots changed
+    since: Mapped[VersionNumber] = mapped_column(Integer)  # the version that knew it first
+    session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"))
+    created_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+
+
+class Shot(Base):
+    """A picture that a class was taught with."""
+
+    __tablename__ = "shots"
+    __table_args__ = (
+        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
+        Index(None, "model_id", "class_id"),
+    )
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    model_id: Mapped[ModelId] = mapped_column(BigInteger)
+    class_id: Mapped[int] = mapped_column(Integer)
+    sha256: Mapped[str] = mapped_column(String(64))
+    data: Mapped[bytes]
+
+
+class GuardImage(Base):
+    """A picture of a base class that was held out of its training."""
+
+    __tablename__ = "guard_images"
+    __table_args__ = (
+        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
+        Index(None, "model_id", "class_id"),
+    )
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    model_id: Mapped[ModelId] = mapped_column(BigInteger)
+    class_id: Mapped[int] = mapped_column(Integer)
+    sha256: Mapped[str] = mapped_column(String(64))
+    data: Mapped[bytes]
+
+
+class SessionRow(Base):
+    """An incremental session: a job, its lease, and what came of it."""
+
+    __tablename__ = "sessions"
+    __table_args__ = (
+        CheckConstraint("status IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="status"),
+        Index(None, "model_id", "status"),
+        Index(None, "status", "ready_at"),
+        Index(  # one session of a model runs at a time: the database itself says so
+            "uq_sessions_running",
+            "model_id",
+            unique=True,
+            sqlite_where=text("status = 'running'"),
+            postgresql_where=text("status = 'running'"),
+        ),
+        Index(  # a burst of teaching joins the session that waits
+            "uq_sessions_queued",
+            "model_id",
+            unique=True,
+            sqlite_where=text("status = 'queued'"),
+            postgresql_where=text("status = 'queued'"),
+        ),
+    )
+
+    id: Mapped[SessionId] = mapped_column(_Id, primary_key=True)
+    model_id: Mapped[ModelId] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"))
+    status: Mapped[str] = mapped_column(String(20))
+    attempt: Mapped[int] = mapped_column(Integer, default=0)  # the fence: only the newest attempt may write
+    failures: Mapped[int] = mapped_column(Integer, default=0)
+    owner: Mapped[str | None] = mapped_column(String(200))
+    lease_until: Mapped[datetime | None]
+    ready_at: Mapped[datetime]  # not to be claimed before
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    request_id: Mapped[str | None] = mapped_column(String(100))
+    progress: Mapped[dict[str, Any] | None]
+    verdict: Mapped[str | None] = mapped_column(String(20))  # promoted, rejected
+    reason: Mapped[str | None] = mapped_column(Text)
+    error: Mapped[str | None] = mapped_column(Text)
+    version: Mapped[VersionNumber | None] = mapped_column(Integer)  # what it made
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class SessionEvent(Base):
+    """What a session has told, in order, for those who watch it."""
+
+    __tablename__ = "session_events"
+    __table_args__ = (Index(None, "session_id", "id"),)
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    session_id: Mapped[SessionId] = mapped_column(ForeignKey("sessions.id", ondelete="CASCADE"))
+    event: Mapped[str] = mapped_column(String(20))
+    data: Mapped[dict[str, Any]]
+    at: Mapped[datetime]
+
+
+class Version(Base):
+    """What a model knew at one time. Its bank is each class's newest prototype among this version and its ancestors."""
+
+    __tablename__ = "versions"
+    __table_args__ = (
+        CheckConstraint("kind IN ('base', 'provisional', 'incremental', 'rollback', 'delete')", name="kind"),
+    )
+
+    model_id: Mapped[ModelId] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[VersionNumber] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    parent: Mapped[VersionNumber | None] = mapped_column(Integer)
+    kind: Mapped[str] = mapped_column(String(20))
+    base: Mapped[VersionNumber] = mapped_column(Integer)  # whose base weights and space it stands on
+    weights: Mapped[VersionNumber] = mapped_column(Integer)  # whose trained weights it uses
+    classes: Mapped[int] = mapped_column(Integer)
+    temperature: Mapped[float]
+    threshold: Mapped[float | None]  # beyond it a picture is unknown; none while there is nothing to calibrate on
+    verdict: Mapped[str | None] = mapped_column(String(20))
+    details: Mapped[dict[str, Any]]
+    kept: Mapped[bool] = mapped_column(default=True)  # its content is there: it can be pinned and activated
+    session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"))
+    created_at: Mapped[datetime]
+
+
+class Weights(Base):
+    """Weights of one version: a safetensors blob, the tail as a sparse difference from its base."""
+
+    __tablename__ = "weights"
+    __table_args__ = (
+        ForeignKeyConstraint(["model_id", "version"], ["versions.model_id", "versions.number"], ondelete="CASCADE"),
+    )
+
+    model_id: Mapped[ModelId] = mapped_column(BigInteger, primary_key=True)
+    version: Mapped[VersionNumber] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    data: Mapped[bytes]
+
+
+class Prototype(Base):
+    """A class's prototype as of one version; written only where it changed. No vector: the class was deleted."""
+
+    __tablename__ = "prototypes"
+    __table_args__ = (
+        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
+        Index(None, "model_id", "version"),
+    )
+
+    model_id: Mapped[ModelId] = mapped_column(BigInteger, primary_key=True)
+    class_id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    version: Mapped[VersionNumber] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    vector: Mapped[bytes | None]
+    shots: Mapped[int] = mapped_column(Integer)
+    restart: Mapped[bool]  # learned anew: it is its own c0, and earlier copies are not of the same class
+    held_out: Mapped[bytes | None]  # distances of pictures to a prototype made without them: what *unknown* rests on
+
+
+class Statistics(Base):
+    """Running μ and Σ (as a factor) of a class's copies, where they are more than one prototype says."""
+
+    __tablename__ = "statistics"
+    __table_args__ = (
+        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
+        Index(None, "model_id", "version"),
+    )
+
+    model_id: Mapped[ModelId] = mapped_column(BigInteger, primary_key=True)
+    class_id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    version: Mapped[VersionNumber] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    mean: Mapped[bytes]
+    factor: Mapped[bytes]
+
+
+class ApiKey(Base):
+    """A key is stored as a digest; its id is the part of it that may be shown."""
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    name: Mapped[str] = mapped_column(String(LONGEST_NAME))
+    digest: Mapped[str] = mapped_column(String(64))
+    scopes: Mapped[str] = mapped_column(String(100))  # separated by spaces
+    created_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+
+class IdempotencyKey(Base):
+    """The answer that a request got, committed together with what the request did."""
+
+    __tablename__ = "idempotency_keys"
+
+    model_id: Mapped[ModelId] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), primary_key=True)
+    key: Mapped[str] = mapped_column(String(200), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))  # of the request
+    status: Mapped[int] = mapped_column(Integer)
+    answer: Mapped[dict[str, Any]]
+    session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"))
+    created_at: Mapped[datetime] = mapped_column(index=True)

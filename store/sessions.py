@@ -1,0 +1,211 @@
+"""Sessions: jobs in a table, claimed with a lease and fenced by attempt.
+
+The row is the truth: whoever loses the message that announces it still finds it here. A worker that was paused past its
+lease finds its attempt outdated and can write nothing.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from store.database import now
+from store.errors import Conflict, LeaseLost, NotThere
+from store.models import Model, ModelId, SessionEvent, SessionId, SessionRow
+
+FINISHED = ("succeeded", "failed", "cancelled")
+
+
+def enqueue(db: Session, model: Model, *, delay: float, patience: float, request_id: str | None = None) -> SessionRow:
+    """The model's queued session, made if there is none; the caller holds the model's lock.
+
+    Each call puts the start off by `delay` seconds, until `patience` seconds after the first.
+    """
+    moment = now(db)
+    queued = db.scalars(
+        select(SessionRow).where(SessionRow.model_id == model.id, SessionRow.status == "queued").with_for_update()
+    ).one_or_none()
+    if queued is None:
+        queued = SessionRow(
+            model_id=model.id,
+            status="queued",
+            ready_at=moment + timedelta(seconds=delay),
+            request_id=request_id,
+            created_at=moment,
+        )
+        db.add(queued)
+        db.flush()
+        tell(db, queued.id, "queued", {})
+        return queued
+    latest = queued.created_at + timedelta(seconds=patience)
+    queued.ready_at = max(queued.ready_at, min(moment + timedelta(seconds=delay), latest))
+    db.flush()
+    return queued
+
+
+def claim(
+    db: Session, owner: str, *, lease: float, attempts: int, session_id: SessionId | None = None
+) -> SessionRow | None:
+    """Take over the oldest session that may run: ready and queued, or running with nobody behind it any more."""
+    moment = now(db)
+    others = select(SessionRow.model_id).where(SessionRow.status == "running")
+    ready = and_(SessionRow.status == "queued", SessionRow.ready_at <= moment, SessionRow.model_id.not_in(others))
+    abandoned = and_(SessionRow.status == "running", SessionRow.lease_until < moment)
+    statement = select(SessionRow).where(or_(ready, abandoned)).order_by(SessionRow.id).limit(1)
+    if session_id is not None:
+        statement = statement.where(SessionRow.id == session_id)
+    row = db.scalars(statement.with_for_update(skip_locked=True)).one_or_none()
+    if row is None:
+        return None
+    if row.status == "running" and row.owner is not None:  # its worker is gone and did not say so
+        row.failures += 1
+        row.error = f"worker {row.owner} was lost in attempt {row.attempt}"
+        if row.failures >= attempts:
+            _end(db, row, "failed", {"error": row.error})
+            return None
+    try:
+        with db.begin_nested():
+            row.status, row.owner = "running", owner
+            row.attempt += 1
+            row.lease_until = moment + timedelta(seconds=lease)
+            row.started_at = row.started_at or moment
+    except IntegrityError:  # another worker began a session of this model at the same moment
+        return None
+    tell(db, row.id, "running", {"attempt": row.attempt})
+    return row
+
+
+def renew(db: Session, session_id: SessionId, attempt: int, lease: float) -> bool:
+    """Go on holding the session; answers whether it was asked to stop."""
+    row = fenced(db, session_id, attempt)
+    row.lease_until = now(db) + timedelta(seconds=lease)
+    db.flush()
+    return row.cancel_requested
+
+
+def release(db: Session, session_id: SessionId, attempt: int) -> None:
+    """Let the next worker have it at once: this one is shutting down."""
+    row = fenced(db, session_id, attempt)
+    _give_back(db, row)
+    tell(db, session_id, "released", {"attempt": attempt})
+
+
+def fenced(db: Session, session_id: SessionId, attempt: int) -> SessionRow:
+    """The session, held until the transaction ends, if it is still this attempt's; every write goes through here."""
+    statement = select(SessionRow).where(SessionRow.id == session_id).with_for_update()
+    row = db.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+    if row is None or row.status != "running" or row.attempt != attempt:
+        raise LeaseLost(f"session {session_id} is no longer attempt {attempt}'s; what it made is not written")
+    return row
+
+
+def progressed(db: Session, session_id: SessionId, attempt: int, progress: dict[str, Any]) -> None:
+    row = fenced(db, session_id, attempt)
+    row.progress = progress
+    tell(db, session_id, "progress", progress)
+
+
+def finish(
+    db: Session,
+    session_id: SessionId,
+    attempt: int,
+    status: str,
+    *,
+    verdict: str | None = None,
+    reason: str | None = None,
+    version: int | None = None,
+    error: str | None = None,
+) -> None:
+    row = fenced(db, session_id, attempt)
+    _end(db, row, status, {"verdict": verdict, "reason": reason, "version": version, "error": error})
+
+
+def failed(db: Session, session_id: SessionId, attempt: int, error: str, *, attempts: int) -> bool:
+    """Count a failure; answers whether it was the last that is allowed."""
+    row = fenced(db, session_id, attempt)
+    row.failures += 1
+    row.error = error
+    if row.failures >= attempts:
+        _end(db, row, "failed", {"error": error})
+        return True
+    _give_back(db, row)
+    tell(db, row.id, "retry", {"attempt": attempt, "error": error})
+    return False
+
+
+def _give_back(db: Session, row: SessionRow) -> None:
+    """Running still, so that a newer session of the model does not overtake it; free to be claimed."""
+    row.owner = None
+    row.lease_until = now(db) - timedelta(seconds=1)
+
+
+def cancel(db: Session, model_id: ModelId, session_id: int) -> SessionRow:
+    """A queued session ends at once; a running one is asked to, and does so between two steps."""
+    get(db, model_id, session_id)
+    statement = select(SessionRow).where(SessionRow.id == session_id).with_for_update()
+    row = db.scalars(statement.execution_options(populate_existing=True)).one()
+    if row.status in FINISHED:
+        raise Conflict(f"session {session_id} has {row.status} already")
+    row.cancel_requested = True
+    if row.status == "queued":
+        _end(db, row, "cancelled", {})
+    db.flush()
+    return row
+
+
+def _end(db: Session, row: SessionRow, status: str, outcome: dict[str, Any]) -> None:
+    row.status = status
+    row.finished_at = now(db)
+    row.lease_until = None
+    for name, value in outcome.items():
+        if value is not None:
+            setattr(row, name, value)
+    db.flush()
+    tell(db, row.id, status, {name: value for name, value in outcome.items() if value is not None})
+
+
+def get(db: Session, model_id: ModelId, session_id: int) -> SessionRow:
+    row = db.get(SessionRow, session_id) if 0 < session_id < 2**63 else None
+    if row is None or row.model_id != model_id:
+        raise NotThere(f"there is no session {session_id}; GET /sessions lists them")
+    return row
+
+
+def page(db: Session, model_id: ModelId, *, before: int | None, limit: int) -> list[SessionRow]:
+    """Newest first."""
+    statement = select(SessionRow).where(SessionRow.model_id == model_id).order_by(SessionRow.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(SessionRow.id < before)
+    return list(db.scalars(statement))
+
+
+def tell(db: Session, session_id: SessionId, event: str, data: dict[str, Any]) -> None:
+    db.add(SessionEvent(session_id=session_id, event=event, data=data, at=now(db)))
+    db.flush()
+
+
+def events(db: Session, session_id: SessionId, *, after: int) -> list[SessionEvent]:
+    return list(
+        db.scalars(
+            select(SessionEvent)
+            .where(SessionEvent.session_id == session_id, SessionEvent.id > after)
+            .order_by(SessionEvent.id)
+        )
+    )
+
+
+def counts(db: Session) -> dict[str, int]:
+    rows = db.execute(select(SessionRow.status, func.count().label("number")).group_by(SessionRow.status))
+    return {row.status: row.number for row in rows}
+
+
+def oldest_queued(db: Session) -> datetime | None:
+    return db.execute(select(func.min(SessionRow.created_at)).where(SessionRow.status == "queued")).scalar_one()
+
+
+def forget_events(db: Session, *, older_than: datetime) -> None:
+    """Sessions keep their outcome; the steps on the way are of no use for ever."""
+    old = select(SessionRow.id).where(SessionRow.finished_at < older_than)
+    db.execute(delete(SessionEvent).where(SessionEvent.session_id.in_(old)))

@@ -1,0 +1,67 @@
+"""Settings: environment variables with the prefix PROTOQUAD_, each with its reason beside it."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MEGABYTE = 1024 * 1024
+
+
+class Settings(BaseSettings):
+    """The defaults are the embedded service: one machine, no set-up."""
+
+    model_config = SettingsConfigDict(env_prefix="PROTOQUAD_", extra="ignore", env_ignore_empty=True)
+
+    # Where things are
+    home: Path = Field(Path(".protoquad"), description="Folder of the embedded database and of caches.")
+    database_url: str = Field("", description="PostgreSQL (postgresql://…); empty: SQLite in the home folder.")
+    host: str = Field("127.0.0.1", description="Address to listen on; another than loopback needs an API key.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+
+    # How it computes
+    backbone: str = Field("efficientnet_lite0", description="Backbone of models made without naming one.")
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:n; auto takes CUDA where there is one.")
+    engine: Literal["auto", "openvino", "torch"] = Field("auto", description="auto: OpenVINO on a CPU, torch on CUDA.")
+
+    # What a caller may send
+    max_request_bytes: PositiveInt = Field(
+        100 * MEGABYTE, description="Bytes of one request, counted as they arrive: 64 photographs of 1.5 MB."
+    )
+    max_pixels: PositiveInt = Field(50_000_000, description="Pixels of one picture, read from its header.")
+    max_images: PositiveInt = Field(64, description="Pictures in one prediction.")
+    max_shots: PositiveInt = Field(100, description="Pictures of one class.")
+    max_classes: PositiveInt = Field(100_000, description="Classes of one model.")
+    body_seconds: PositiveFloat = Field(60.0, description="Time in which a request must have arrived whole.")
+    queue_images: PositiveInt = Field(512, description="Pictures waiting for the network; more are answered 503.")
+
+    # How sessions run
+    session_delay: float = Field(
+        2.0, ge=0, description="Seconds without teaching before a session starts: a burst becomes one session."
+    )
+    session_patience: float = Field(20.0, ge=0, description="Seconds after which it starts all the same.")
+    lease_seconds: PositiveFloat = Field(30.0, description="Silence after which a worker counts as lost.")
+    attempts: PositiveInt = Field(3, description="How often a session is tried before it has failed.")
+    guard_pictures: PositiveInt = Field(
+        400, description="Most pictures of old classes that a session is measured on: bounds its time."
+    )
+    keep_versions: PositiveInt = Field(20, description="Refined versions whose weights are kept for rolling back.")
+    worker: bool = Field(True, description="serve starts a worker process of its own.")
+
+    # How it tells
+    poll_seconds: PositiveFloat = Field(0.5, description="How often replicas and workers look for news.")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, else JSON.")
+
+    @property
+    def url(self) -> str:
+        """The database to use, with the driver this project is tested with."""
+        if not self.database_url:
+            return f"sqlite:///{(self.home / 'protoquad.db').resolve()}"
+        scheme, separator, rest = self.database_url.partition("://")
+        return f"postgresql+psycopg://{rest}" if scheme in {"postgres", "postgresql"} else scheme + separator + rest
+
+    @property
+    def embedded(self) -> bool:
+        return self.url.startswith("sqlite")
