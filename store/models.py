@@ -61,6 +61,7 @@ class Model(Base):
     """A learner. Its row is also the lock under which its versions are numbered."""
 
     __tablename__ = "models"
+    __table_args__ = ({"sqlite_autoincrement": True},)  # an id never comes back: caches outlive a deleted model
 
     id: Mapped[ModelId] = mapped_column(_Id, primary_key=True)
     name: Mapped[str] = mapped_column(String(LONGEST_NAME), unique=True)
@@ -153,6 +154,7 @@ class SessionRow(Base):
             sqlite_where=text("status = 'queued'"),
             postgresql_where=text("status = 'queued'"),
         ),
+        {"sqlite_autoincrement": True},  # an id never comes back, or a fence would hold for somebody else's session
     )
 
     id: Mapped[SessionId] = mapped_column(_Id, primary_key=True)

@@ -1,0 +1,94 @@
+"""Bring a database to this release's schema, or say that it is not there yet.
+
+A step runs in one transaction on either database: one that fails leaves the schema as it was.
+"""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.script.revision import ResolutionError
+from alembic.util import CommandError
+from sqlalchemy import Connection, func, select
+
+from store.database import Database
+from store.errors import SchemaMismatch
+
+LOCK = 7_020_914_551  # of ours alone: any number, but the same in every release
+
+
+def upgrade(database: Database) -> None:
+    """To this release's schema; of several processes at once, one does it and the others wait for it."""
+    with database.write() as db:
+        connection = db.connection()
+        _hold(connection)
+        _require_known(connection)
+        command.upgrade(_config(connection), "head")
+
+
+def downgrade(database: Database, revision: str) -> None:
+    """Back to an earlier schema; what only the later one could hold is lost."""
+    with database.write() as db:
+        connection = db.connection()
+        _hold(connection)
+        _require_known(connection)
+        command.downgrade(_config(connection), revision)
+
+
+def current(database: Database) -> str | None:
+    """The schema that the database has; none if it is empty."""
+    with database.read() as db:
+        return _revision(db.connection())
+
+
+def head() -> str:
+    """The schema that this release needs."""
+    newest = _scripts().get_current_head()
+    if newest is None:  # cannot be without the files themselves missing
+        raise SchemaMismatch("the migrations are missing from this installation; install protoquad again")
+    return newest
+
+
+def require_current(database: Database) -> None:
+    """Raise unless the database has the schema that this release needs."""
+    with database.read() as db:
+        connection = db.connection()
+        _require_known(connection)
+        found = _revision(connection)
+    if found != head():
+        has = "the database is empty" if found is None else f"the database has schema {found}"
+        raise SchemaMismatch(f"{has}, this release needs {head()}; run `protoquad migrate`")
+
+
+def _hold(connection: Connection) -> None:
+    """Wait until no other process changes the schema. On SQLite the write transaction has that effect already."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
+
+
+def _require_known(connection: Connection) -> None:
+    found = _revision(connection)
+    try:
+        _scripts().get_revisions(found or ())
+    except (ResolutionError, CommandError) as error:
+        raise SchemaMismatch(
+            f"the database has schema {found}, which this release does not know; it needs {head()}. A newer release "
+            "made it: install that one, where `protoquad migrate` knows the way"
+        ) from error
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config(attributes={"connection": connection})
+    here = str(Path(__file__).parent)
+    config.set_main_option("script_location", here.replace("%", "%%"))  # a percent sign would be interpolated
+    return config
