@@ -5,15 +5,17 @@ answers *unknown* for what is too far from everything.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.bank import ClassId, PrototypeBank
+from core.bank import ClassId
 from core.errors import UnknownClass
+from core.prototypes import Known
 from core.space import Space
 
 ACCEPTED = 0.95  # share of pictures of known classes that the unknown threshold lets through
@@ -47,18 +49,57 @@ class Prediction:
         return None if self.unknown else self.top[0].class_id
 
 
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """One class as a session or a teacher leaves it."""
+
+    prototype: Tensor  # (M,)
+    shots: int
+
+
 class NearestClassMean:
     """A bank made ready to answer: one matrix product for a batch of pictures, nothing computed twice."""
 
-    def __init__(self, space: Space, bank: PrototypeBank, certainty: Certainty) -> None:
+    def __init__(self, space: Space, known: Known, certainty: Certainty) -> None:
         self.space = space
-        self.class_ids = bank.class_ids
+        self.class_ids = known.class_ids
+        self.shots = known.shots
         self.certainty = certainty
-        self._targets = space.comparable(bank.prototypes).contiguous()  # (K, M)
+        self.prototypes = space.comparable(known.prototypes).contiguous()  # (K, M)
+
+    def __len__(self) -> int:
+        return len(self.class_ids)
+
+    @cached_property
+    def _row(self) -> dict[ClassId, int]:
+        return {class_id: row for row, class_id in enumerate(self.class_ids)}
+
+    def rows(self, class_ids: Iterable[ClassId]) -> list[int]:
+        """The rows of these classes, in their order."""
+        try:
+            return [self._row[class_id] for class_id in class_ids]
+        except KeyError as error:
+            raise UnknownClass(f"class {error.args[0]} is none of the {len(self)} classes") from None
+
+    def changed(self, changes: Mapping[ClassId, "Learned | None"], certainty: Certainty) -> "NearestClassMean":
+        """The same with these classes added, replaced, or (None) removed, in ascending order of their ids."""
+        rows = [row for row, class_id in enumerate(self.class_ids) if class_id not in changes]
+        added = {class_id: learned for class_id, learned in changes.items() if learned is not None}
+        class_ids = [*(self.class_ids[row] for row in rows), *added]
+        order = sorted(range(len(class_ids)), key=class_ids.__getitem__)
+        kept = torch.tensor(rows, dtype=torch.long)
+        new = [self.space.comparable(learned.prototype)[None] for learned in added.values()]
+        shots = [self.shots[kept], torch.tensor([learned.shots for learned in added.values()], dtype=torch.long)]
+        other = object.__new__(NearestClassMean)
+        other.space, other.certainty = self.space, certainty
+        other.class_ids = tuple(class_ids[place] for place in order)
+        other.shots = torch.cat(shots)[order]
+        other.prototypes = torch.cat([self.prototypes[kept], *new])[order]
+        return other
 
     def distances(self, features: Tensor) -> Tensor:
         """Features (n, M) → distance to every class (n, K)."""
-        return self.space.compare(self.space.comparable(self.space.embed(features)), self._targets)
+        return self.space.compare(self.space.comparable(self.space.embed(features)), self.prototypes)
 
     def nearest(self, features: Tensor) -> list[ClassId]:
         """The class that each picture is nearest to, unknown or not."""
@@ -87,6 +128,16 @@ class NearestClassMean:
         return Prediction(top, unknown=not distances[0] <= self.certainty.threshold)
 
 
+def threshold_of(distances: Tensor) -> float | None:
+    """The distance that accepts 95 % of held-out pictures (n,); None where there is none to go by.
+
+    Of a few pictures the farthest is not yet far enough, so the threshold lies beyond them by a share of 1/n.
+    """
+    if not len(distances):
+        return None
+    return float(distances.quantile(ACCEPTED)) * (1 + 1 / len(distances))
+
+
 def calibrate(distances: Tensor, own: Tensor) -> Certainty:
     """Fit temperature and unknown threshold on pictures of known classes that were not learned from.
 
@@ -97,7 +148,8 @@ def calibrate(distances: Tensor, own: Tensor) -> Certainty:
     if not len(distances):
         return Certainty()
     nearest = distances.min(1).values
-    threshold = float(nearest.quantile(ACCEPTED)) if len(nearest) > 1 else 2 * float(nearest[0])
+    found = threshold_of(nearest)
+    threshold = math.inf if found is None else found
     if distances.shape[1] < 2:
         return Certainty(threshold=threshold)
     temperatures = TEMPERATURES * float(nearest.mean().clamp_min(1e-6))  # in the metric's own unit

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from core.backbones import Backbone
 from core.classifier import Certainty, NearestClassMean
-from core.prototypes import mean_prototypes, supported_by_neighbours
+from core.held_out import held_out_prototypes
 from core.state import LearnerState
 from core.views import LabelledViews, Scope, features_of, trainable_part
 
@@ -88,27 +88,11 @@ def judge(before: Measure, after: Measure, tolerance: float = TOLERANCE) -> Verd
 
 
 def _leave_one_out(embeddings: Tensor, shots: LabelledViews, state: LearnerState, prior_shots: float) -> Tensor:
-    """Distances (S, K) of every shot's centre view, its own class represented by its other shots.
-
-    A class with a single shot is represented by the shot's other views.
-    """
+    """Distances (S, K) of every shot's centre view, its own class represented by its other shots."""
     bank, space = state.bank, state.space
-    counts = shots.counts[shots.owners]  # (S,)
-    sums = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))[shots.owners] * counts[:, None]
-    others = (sums - embeddings.mean(1)) / (counts - 1).clamp_min(1)[:, None]
-    alone = counts == 1
-    others[alone] = embeddings[alone][:, 1 if embeddings.shape[1] > 1 else 0 :].mean(1)
-    prototypes = supported_by_neighbours(
-        others, (counts - 1).clamp_min(1), bank, prior_shots=prior_shots, besides=shots.class_ids
-    )
-    queries = space.comparable(embeddings[:, 0])
-    distances = space.compare(queries, space.comparable(bank.prototypes))
-    own = torch.stack(
-        [
-            space.distances(query[None], prototype[None])[0, 0]
-            for query, prototype in zip(embeddings[:, 0], prototypes, strict=True)
-        ]
-    )
+    prototypes = held_out_prototypes(embeddings, shots, bank, prior_shots=prior_shots)
+    distances = space.distances(embeddings[:, 0], bank.prototypes)
+    own = space.apart(embeddings[:, 0], prototypes)
     return distances.scatter(1, torch.tensor(bank.rows(shots.labels.tolist()))[:, None], own[:, None])
 
 

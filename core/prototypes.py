@@ -1,14 +1,30 @@
 """From embeddings of a class's pictures to its prototype."""
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.bank import ClassId, PrototypeBank
+from core.bank import ClassId
 
 WELL_KNOWN = 20  # pictures from which on a class mean is good enough to lend support to others
+
+
+class Known(Protocol):
+    """Classes as those see them who only compare with them: a bank, or a classifier made of one."""
+
+    @property
+    def class_ids(self) -> tuple[ClassId, ...]: ...
+
+    @property
+    def shots(self) -> Tensor: ...  # (K,)
+
+    @property
+    def prototypes(self) -> Tensor: ...  # (K, M); their length does not matter
+
+    def rows(self, class_ids: Iterable[ClassId]) -> list[int]: ...
 
 
 def mean_prototypes(embeddings: Tensor, owners: Tensor, classes: int) -> Tensor:
@@ -20,7 +36,7 @@ def mean_prototypes(embeddings: Tensor, owners: Tensor, classes: int) -> Tensor:
 def supported_by_neighbours(
     prototypes: Tensor,
     shots: Tensor,
-    bank: PrototypeBank,
+    known: Known,
     *,
     prior_shots: float,
     sharpness: float = 16.0,
@@ -31,13 +47,13 @@ def supported_by_neighbours(
     The mean of five pictures is a noisy guess at a class. What is known of similar classes is a prior for it, worth
     `prior_shots` pictures: p ← (n·p + m·Σ_b softmax(sharpness·cos(p, b))·b) / (n + m). With n = m this is
     TEEN (Wang et al., NeurIPS 2023) with α = 0.5; unlike there, the pull fades as a class gets more pictures. Without
-    well-known classes nothing changes. `besides`: classes of the bank that lend none, though they may be well known.
+    well-known classes nothing changes. `besides`: classes that lend none, though they may be well known.
     """
-    known = bank.shots >= WELL_KNOWN
-    known[bank.rows(besides)] = False
-    if prior_shots <= 0 or not known.any():
+    lending = known.shots >= WELL_KNOWN
+    lending[known.rows(besides)] = False
+    if prior_shots <= 0 or not lending.any():
         return prototypes
-    references = F.normalize(bank.prototypes[known], dim=1)  # (R, M)
+    references = F.normalize(known.prototypes[lending], dim=1)  # (R, M)
     directions = F.normalize(prototypes, dim=1)
     guess = torch.softmax(sharpness * directions @ references.T, dim=1) @ references
     own = shots.to(prototypes.dtype)[:, None]

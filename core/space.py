@@ -54,6 +54,13 @@ class Space:
             return euclidean(queries, targets)
         return (1 - queries @ targets.T).clamp_min(0)  # rounding may take a cosine above one
 
+    def apart(self, embeddings: Tensor, prototypes: Tensor) -> Tensor:
+        """How far each embedding is from the prototype of the same row, (n, M), (n, M) → (n,)."""
+        one, other = self.comparable(embeddings), self.comparable(prototypes)
+        if self.metric == "euclidean":
+            return (one - other).square().sum(-1).sqrt()
+        return (1 - (one * other).sum(-1)).clamp_min(0)
+
     def to(self, device: torch.device) -> "Space":
         if self.whitening is None:
             return self

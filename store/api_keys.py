@@ -46,7 +46,10 @@ def key_id(key: str) -> str | None:
 
 def create(db: Session, name: str, scopes: Iterable[str]) -> str:
     """Store a new key and answer it, for the only time."""
-    chosen = sorted(set(scopes), key=SCOPES.index)
+    wanted = set(scopes)
+    if unknown := sorted(wanted.difference(SCOPES)):
+        raise NotThere(f"there is no scope '{unknown[0]}'; there are {', '.join(SCOPES)}")
+    chosen = sorted(wanted, key=SCOPES.index)
     own_id = secrets.token_hex(4)
     key = f"{PREFIX}_{own_id}_{secrets.token_hex(32)}"
     db.add(ApiKey(id=own_id, name=name, digest=digest(key), scopes=" ".join(chosen), created_at=now(db)))

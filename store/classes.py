@@ -97,6 +97,7 @@ def rename(db: Session, model: Model, class_id: int, name: str) -> ClassRow:
     row = get(db, model.id, class_id)
     require_free(db, model.id, name, besides=class_id)
     row.name = name
+    model.renames += 1
     db.flush()
     return row
 

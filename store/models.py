@@ -32,7 +32,7 @@ _Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts by itself on
 
 
 class Moment(TypeDecorator[datetime]):
-    """A time with its zone, which SQLite would drop."""
+    """A time in UTC: SQLite would drop the zone, PostgreSQL answer in the server's."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -41,7 +41,9 @@ class Moment(TypeDecorator[datetime]):
         return value.astimezone(UTC) if value else None
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        return value.replace(tzinfo=UTC) if value and value.tzinfo is None else value
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Base(DeclarativeBase):
@@ -69,6 +71,7 @@ class Model(Base):
     head: Mapped[VersionNumber] = mapped_column(Integer)  # the version that is served
     last_version: Mapped[VersionNumber] = mapped_column(Integer)  # the highest number given out
     last_class: Mapped[int] = mapped_column(Integer)
+    renames: Mapped[int] = mapped_column(Integer, default=0)  # tells replicas that names have changed
     created_at: Mapped[datetime]
 
 

@@ -4,7 +4,7 @@ A version's bank is each class's newest prototype among the version and its ance
 row, however many there are, and an old version is found again exactly as it was.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,6 +177,53 @@ def remembered(db: Session, model_id: ModelId, number: int, *, copies: int = 1) 
     return found
 
 
+def changes(db: Session, model_id: ModelId, since: int, number: int) -> list[PrototypeRow] | None:
+    """What a version and its ancestors wrote after `since`, newest per class; None if it does not descend from it."""
+    line = lineage(db, model_id, number)
+    if since not in line:
+        return None
+    newer = line[: line.index(since)]
+    found: dict[int, PrototypeRow] = {}
+    for start in range(0, len(newer), 5_000):
+        rows = db.scalars(
+            select(Prototype)
+            .where(Prototype.model_id == model_id, Prototype.version.in_(newer[start : start + 5_000]))
+            .order_by(Prototype.version.desc())
+        )
+        for row in rows:
+            found.setdefault(row.class_id, PrototypeRow(row.class_id, row.vector, row.shots, row.restart, row.held_out))
+    return list(found.values())
+
+
+def prototype(db: Session, model_id: ModelId, number: int, class_id: int) -> PrototypeRow | None:
+    """What a version knows of one class."""
+    row = db.scalars(
+        select(Prototype)
+        .where(
+            Prototype.model_id == model_id,
+            Prototype.class_id == class_id,
+            _within(Prototype.version, _ranges(db, model_id, number)),
+        )
+        .order_by(Prototype.version.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None or row.vector is None:
+        return None
+    return PrototypeRow(row.class_id, row.vector, row.shots, row.restart, row.held_out)
+
+
+def class_ids(db: Session, model_id: ModelId, number: int) -> list[int]:
+    """The classes that a version knows."""
+    ranked = _ranked(db, model_id, number)
+    rows = db.execute(
+        select(Prototype.class_id)
+        .join(ranked, and_(ranked.c.class_id == Prototype.class_id, ranked.c.version == Prototype.version))
+        .where(Prototype.model_id == model_id, _chosen(ranked, 1), Prototype.vector.is_not(None))
+        .order_by(Prototype.class_id)
+    )
+    return [row.class_id for row in rows]
+
+
 def _newest_rows(db: Session, model_id: ModelId, number: int, copies: int) -> dict[int, list[Any]]:
     """For each class the newest rows of the lineage, newest first, with the one it was last learned anew by."""
     ranked = _ranked(db, model_id, number)
@@ -255,9 +302,27 @@ def weights(db: Session, model_id: ModelId, number: int) -> bytes | None:
     ).scalar_one_or_none()
 
 
-def activate(db: Session, model: Model, number: int) -> Version:
-    """Serve this version; the caller holds the model's lock."""
+def activate(db: Session, model: Model, number: int, living: Collection[int]) -> Version:
+    """Serve this version; the caller holds the model's lock.
+
+    Where it knows classes that were deleted since, a version without them is made on top of it and served instead:
+    what was deleted does not come back.
+    """
     version = servable(db, model.id, number)
+    known = class_ids(db, model.id, number)
+    gone = [PrototypeRow(class_id, None, 0, restart=True) for class_id in known if class_id not in living]
+    if gone:
+        return add(
+            db,
+            model,
+            "rollback",
+            parent=version,
+            classes=len(known) - len(gone),
+            temperature=version.temperature,
+            threshold=version.threshold,
+            details={**version.details, "without": [row.class_id for row in gone]},
+            prototypes=gone,
+        )
     model.head = version.number
     db.flush()
     return version

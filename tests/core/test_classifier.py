@@ -291,7 +291,7 @@ def test_the_threshold_accepts_about_95_percent_of_known_pictures(count: int) ->
 
     accepted = sum(min(row) <= threshold for row in distances.tolist())
     assert ACCEPTED == 0.95
-    assert accepted / count == pytest.approx(0.95, abs=1 / count)
+    assert 0.95 - 1 / count <= accepted / count <= 0.95 + 2 / count
 
 
 def test_one_class_alone_gets_a_threshold_and_keeps_its_temperature() -> None:
@@ -300,7 +300,7 @@ def test_one_class_alone_gets_a_threshold_and_keeps_its_temperature() -> None:
 
     certainty = calibrate(distances, torch.zeros(101, dtype=torch.long))
 
-    assert certainty.threshold == pytest.approx(1.05)
+    assert certainty.threshold == pytest.approx(1.05 * 102 / 101)
     assert certainty.temperature == Certainty().temperature
 
 

@@ -1,0 +1,135 @@
+"""A version of a model, read from the store: in short for serving, in full for learning on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from core.backbones import Backbone
+from core.bank import ClassId, PrototypeBank
+from core.calibration import Statistics, smoothed_statistics_of, statistics_of
+from core.classifier import Certainty, NearestClassMean
+from core.errors import UnknownClass
+from core.snapshot import from_bytes, to_bytes
+from core.space import Space
+from core.state import LearnerState, Weights, weights_of
+from learners.blobs import from_blob, stacked
+from store import versions
+from store.models import ModelId, Version
+from store.versions import COPIES, Remembered
+
+NO_LIMIT = float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Weights and space of a version: what its network is, apart from the classes it knows."""
+
+    weights: Weights
+    space: Space
+    base: Weights  # what the weights are written as a difference from
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """Just enough of a bank to compare with."""
+
+    class_ids: tuple[ClassId, ...]
+    shots: Tensor
+    prototypes: Tensor
+
+    def rows(self, class_ids: object) -> list[int]:
+        raise UnknownClass(f"{class_ids}: rows of bare means are not looked up")
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A version as it is served."""
+
+    version: Version
+    classifier: NearestClassMean
+    held_out: Mapping[ClassId, Tensor]  # distances of pictures of each class that it was made without
+
+
+def trained(db: Session, backbone: Backbone, version: Version) -> Trained:
+    """`backbone` carries its pretrained weights."""
+    own = weights_of(backbone, "tail")
+    stored = versions.weights(db, version.model_id, version.base)
+    if stored is None:
+        space, base = LearnerState.untaught(backbone).space, own
+    else:
+        state = from_bytes(stored)  # a base version is written whole: it needs nothing else at hand
+        space, base = state.space, state.weights
+    if version.weights == version.base:
+        return Trained(base if stored is not None else {}, space, base)
+    difference = versions.weights(db, version.model_id, version.weights)
+    if difference is None:
+        raise LookupError(f"the weights of version {version.number} are missing")
+    return Trained(from_bytes(difference, base).weights, space, base)
+
+
+def base_blob(state: LearnerState) -> bytes:
+    """A base version's weights and space, without its classes."""
+    return to_bytes(_without_classes(state))
+
+
+def weights_blob(state: LearnerState, base: Weights) -> bytes:
+    """A refined version's weights as their difference from its base; its space is the base's."""
+    bare = replace(_without_classes(state), space=Space(state.space.metric), weights={**base, **state.weights})
+    return to_bytes(bare, base)
+
+
+def _without_classes(state: LearnerState) -> LearnerState:
+    return replace(state, bank=PrototypeBank.empty(state.bank.dim, state.bank.capacity))
+
+
+def certainty_of(version: Version) -> Certainty:
+    return Certainty(version.temperature, NO_LIMIT if version.threshold is None else version.threshold)
+
+
+def snapshot(db: Session, version: Version, space: Space, dim: int) -> Snapshot:
+    """What serving a version needs."""
+    rows = versions.remembered(db, version.model_id, version.number)
+    means = Means(
+        tuple(ClassId(row.class_id) for row in rows),
+        torch.tensor([row.shots for row in rows], dtype=torch.long),
+        stacked([row.copies[-1] for row in rows], dim) if rows else torch.zeros(0, dim),
+    )
+    held_out = {ClassId(row.class_id): from_blob(row.held_out) for row in rows if row.held_out}
+    return Snapshot(version, NearestClassMean(space, means, certainty_of(version)), held_out)
+
+
+def learner(db: Session, backbone: Backbone, version: Version, network: Trained) -> LearnerState:
+    """Everything that a session needs."""
+    rows = versions.remembered(db, version.model_id, version.number, copies=COPIES)
+    return LearnerState(backbone.name, network.weights, network.space, _bank(rows, backbone.dim), certainty_of(version))
+
+
+def held_out_of(db: Session, model_id: ModelId, number: int) -> dict[ClassId, Tensor]:
+    rows = versions.remembered(db, model_id, number)
+    return {ClassId(row.class_id): from_blob(row.held_out) for row in rows if row.held_out}
+
+
+def _bank(rows: Sequence[Remembered], dim: int) -> PrototypeBank:
+    if not rows:
+        return PrototypeBank.empty(dim, COPIES)
+    nothing = bytes(4 * dim)
+    padded = [blob for row in rows for blob in [nothing] * (COPIES - len(row.copies)) + list(row.copies)]
+    copies = stacked(padded, dim).view(len(rows), COPIES, dim)
+    held = torch.tensor([len(row.copies) for row in rows])
+    statistics = statistics_of(copies, held)
+    for place, row in enumerate(rows):
+        if row.mean is not None and row.factor is not None:
+            statistics.mean[place] = from_blob(row.mean)
+            statistics.factor[place] = from_blob(row.factor).view(COPIES, dim)
+    return PrototypeBank(
+        tuple(ClassId(row.class_id) for row in rows),
+        torch.tensor([row.shots for row in rows]),
+        stacked([row.initial for row in rows], dim),
+        copies,
+        held,
+        Statistics(statistics.mean, statistics.factor),
+        smoothed_statistics_of(copies, held),
+    )

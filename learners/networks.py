@@ -1,0 +1,51 @@
+"""Networks kept warm: each backbone built once, its trunk compiled once for all models on it."""
+
+import torch
+from torch import Tensor
+
+from core import backbones
+from core.backbones import Backbone
+from core.inference import Engine, Forward, compiled
+from core.state import with_weights
+from learners.loading import Trained
+
+
+class Networks:
+    """Built on first use and kept."""
+
+    def __init__(self, device: torch.device, engine: Engine) -> None:
+        self.device = device
+        self.engine = engine
+        self._backbones: dict[str, Backbone] = {}
+        self._trunks: dict[str, Forward] = {}
+
+    def pretrained(self, name: str) -> Backbone:
+        if name not in self._backbones:
+            self._backbones[name] = backbones.build(name)
+        return self._backbones[name]
+
+    def trained(self, name: str, network: Trained) -> Backbone:
+        return with_weights(self.pretrained(name), network.weights)
+
+    def trunk(self, backbone: Backbone, network: Trained) -> Forward:
+        """The trunk, compiled; shared by all models unless a base session trained it too."""
+        if any(weight.startswith("trunk.") for weight in network.weights):
+            return self._compiled(backbone)
+        if backbone.name not in self._trunks:
+            self._trunks[backbone.name] = self._compiled(self.pretrained(backbone.name))
+        return self._trunks[backbone.name]
+
+    def _compiled(self, backbone: Backbone) -> Forward:
+        return compiled(backbone.trunk, example_picture(backbone), device=self.device, engine=self.engine)
+
+
+def example_picture(backbone: Backbone) -> Tensor:
+    size = backbone.framing.size
+    return torch.zeros(1, 3, size, size, dtype=torch.uint8)
+
+
+def chosen_device(name: str) -> torch.device:
+    """auto takes CUDA where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)

@@ -1,0 +1,70 @@
+"""Holding on to a session: a thread renews the lease and hears whether to stop."""
+
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from core.errors import SessionCancelled
+from store import sessions
+from store.database import Database
+from store.errors import LeaseLost
+from store.models import ModelId, SessionId
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A session that is this worker's, as long as nobody else has taken it over."""
+
+    session_id: SessionId
+    attempt: int
+    model_id: ModelId
+    request_id: str | None
+
+
+class Stopping(Exception):
+    """The worker is shutting down; the session goes back to be taken up by the next one."""
+
+
+class Lease:
+    """While it is open the session is this attempt's; `check` says otherwise by raising, between two steps."""
+
+    def __init__(self, database: Database, claim: Claim, *, seconds: float) -> None:
+        self.database = database
+        self.claim = claim
+        self.seconds = seconds
+        self.cancelled = False
+        self._lost: LeaseLost | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name=f"lease-{claim.session_id}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        if self._lost:
+            raise self._lost
+        if self.cancelled:
+            raise SessionCancelled(f"session {self.claim.session_id} was cancelled")
+
+    def _renew(self) -> None:
+        while not self._done.wait(self.seconds / 5):
+            try:
+                with self.database.write() as db:
+                    self.cancelled = sessions.renew(db, self.claim.session_id, self.claim.attempt, self.seconds)
+            except LeaseLost as error:
+                self._lost = error
+                return
+            except Exception as error:  # a database that is away for a moment is no reason to give up
+                log.warning("lease not renewed", session=self.claim.session_id, error=str(error))

@@ -1,0 +1,191 @@
+"""One incremental session: claim it, learn, publish.
+
+Learns from what the store holds at the time of the claim. What changed meanwhile is caught up with when the result is
+published: classes taught in between are seen again by the new network, deleted ones stay away, and if somebody has
+activated another version the result is set aside.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from core.bank import ClassId
+from core.errors import SessionCancelled
+from core.incremental_session import IncrementalConfig
+from core.progress import Progress
+from core.refinement import refine
+from core.state import with_weights
+from learners.loading import learner, trained
+from learners.networks import Networks, chosen_device
+from learners.pictures import AUGMENTED, seen
+from store import classes, sessions, versions
+from store.database import Database
+from store.errors import LeaseLost
+from store.models import Model, SessionId
+from store.settings import Settings
+from workers.lease import Claim, Lease, Stopping
+from workers.publishing import Learnt, Material, Publisher
+
+log = structlog.get_logger()
+
+SECONDS_BETWEEN_REPORTS = 0.3
+
+
+class SessionWorker:
+    """Runs sessions one after another; networks stay warm in between."""
+
+    def __init__(self, database: Database, settings: Settings, owner: str, stop: threading.Event | None = None) -> None:
+        self.database = database
+        self.settings = settings
+        self.owner = owner
+        self.device = chosen_device(settings.device)
+        self.networks = Networks(self.device, settings.engine)
+        self.stop = stop or threading.Event()
+
+    def run_next(self, session_id: SessionId | None = None) -> bool:
+        """Run one session, if one may be run; answers whether there was one."""
+        claim = self._claim(session_id)
+        if claim is None:
+            return False
+        with structlog.contextvars.bound_contextvars(
+            session=claim.session_id, attempt=claim.attempt, request_id=claim.request_id
+        ):
+            started = time.monotonic()
+            log.info("session started")
+            with Lease(self.database, claim, seconds=self.settings.lease_seconds) as lease:
+                self._run(claim, lease)
+            log.info("session over", seconds=round(time.monotonic() - started, 2))
+        return True
+
+    def _claim(self, session_id: SessionId | None) -> Claim | None:
+        with self.database.write() as db:
+            row = sessions.claim(
+                db,
+                self.owner,
+                lease=self.settings.lease_seconds,
+                attempts=self.settings.attempts,
+                session_id=session_id,
+            )
+            return Claim(row.id, row.attempt, row.model_id, row.request_id) if row else None
+
+    def _run(self, claim: Claim, lease: Lease) -> None:
+        try:
+            self._learn_and_publish(claim, lease)
+        except LeaseLost as error:
+            log.warning("session lost", reason=str(error))
+        except Stopping:
+            with self.database.write() as db:
+                sessions.release(db, claim.session_id, claim.attempt)
+            log.info("session given back")
+        except SessionCancelled:
+            with self.database.write() as db:
+                sessions.finish(db, claim.session_id, claim.attempt, "cancelled")
+            log.info("session cancelled")
+        except Exception as error:
+            log.exception("session failed")
+            self._failed(claim, f"{type(error).__name__}: {error}")
+
+    def _failed(self, claim: Claim, error: str) -> None:
+        try:
+            with self.database.write() as db:
+                sessions.failed(db, claim.session_id, claim.attempt, error, attempts=self.settings.attempts)
+        except LeaseLost as lost:
+            log.warning("session lost", reason=str(lost))
+
+    def _learn_and_publish(self, claim: Claim, lease: Lease) -> None:
+        teller = _Teller(self.database, claim, lease, self.stop.is_set)
+        teller.stage("loading")
+        material = self._material(claim)
+        if not material.waiting:
+            with self.database.write() as db:
+                reason = "no class was waiting any more"
+                sessions.finish(db, claim.session_id, claim.attempt, "succeeded", reason=reason)
+            return
+        learnt = self._learn(material, teller)
+        teller.stage("publishing")
+        Publisher(self.database, self.settings, claim, material, learnt).publish()
+
+    def _material(self, claim: Claim) -> Material:
+        with self.database.read() as db:
+            model = db.get(Model, claim.model_id)
+            if model is None:
+                raise LeaseLost("the model was deleted")
+            head = versions.servable(db, model.id, model.head)
+            backbone = self.networks.pretrained(model.backbone)
+            network = trained(db, backbone, head)
+            state = learner(db, backbone, head, network)
+            waiting = [ClassId(row.id) for row in classes.waiting(db, model.id) if row.id in state.bank]
+            parent = replace(state, bank=state.bank.without(waiting))
+            return Material(
+                model,
+                head,
+                network,
+                parent,
+                classes.living(db, model.id),
+                waiting,
+                classes.shots_of(db, model.id, waiting),
+                classes.watching(db, model.id, parent.bank.class_ids, self.settings.guard_pictures),
+            )
+
+    def _learn(self, material: Material, teller: "_Teller") -> Learnt:
+        backbone = self.networks.trained(material.model.backbone, material.network)
+        trunk = self.networks.trunk(backbone, material.network)
+        teller.stage("looking")
+        shots = seen(backbone.framing, trunk, material.shots, AUGMENTED, check=teller.check)
+        guard = seen(backbone.framing, trunk, material.guard, 0, check=teller.check)
+        if shots is None:
+            raise LookupError(f"classes {material.waiting} wait for a session and have no shots")
+        teller.stage("learning")
+        config = IncrementalConfig(seed=material.head.number)
+        refinement = refine(
+            backbone, material.parent, shots, config, guard=guard, device=self.device, report=teller.progress
+        )
+        promoted = refinement.candidate is not None and refinement.verdict.promoted
+        carrier = with_weights(backbone, refinement.state.weights) if promoted else backbone
+        return Learnt(refinement, carrier, trunk, guard, shots)
+
+
+class _Teller:
+    """Reports progress to the store, and raises where the session must stop."""
+
+    def __init__(self, database: Database, claim: Claim, lease: Lease, stopping: Callable[[], bool]) -> None:
+        self.database = database
+        self.claim = claim
+        self.lease = lease
+        self.stopping = stopping
+        self._told = 0.0
+
+    def check(self) -> None:
+        self.lease.check()
+        if self.stopping():
+            raise Stopping
+
+    def stage(self, name: str) -> None:
+        self.check()
+        self._write({"stage": name})
+
+    def progress(self, progress: Progress) -> None:
+        self.check()
+        last = progress.fraction >= 1
+        if not last and time.monotonic() - self._told < SECONDS_BETWEEN_REPORTS:
+            return
+        self._told = time.monotonic()
+        self._write(
+            {
+                "stage": "learning",
+                "fraction": round(progress.fraction, 4),
+                "epoch": progress.epoch,
+                "epochs": progress.epochs,
+                "episode": progress.episode,
+                "episodes": progress.episodes,
+                "losses": {name: round(value, 6) for name, value in progress.losses.items()},
+            }
+        )
+
+    def _write(self, data: dict[str, Any]) -> None:
+        with self.database.write() as db:
+            sessions.progressed(db, self.claim.session_id, self.claim.attempt, data)
