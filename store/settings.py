@@ -12,7 +12,9 @@ MEGABYTE = 1024 * 1024
 class Settings(BaseSettings):
     """The defaults are the embedded service: one machine, no set-up."""
 
-    model_config = SettingsConfigDict(env_prefix="PROTOQUAD_", extra="ignore", env_ignore_empty=True, allow_inf_nan=False)
+    model_config = SettingsConfigDict(
+        env_prefix="PROTOQUAD_", extra="ignore", env_ignore_empty=True, allow_inf_nan=False
+    )
 
     # Where things are
     home: Path = Field(Path(".protoquad"), description="Folder of the embedded database and of caches.")

@@ -51,6 +51,7 @@ def _create_models() -> None:
         sa.Column("head", sa.Integer(), nullable=False),
         sa.Column("last_version", sa.Integer(), nullable=False),
         sa.Column("last_class", sa.Integer(), nullable=False),
+        sa.Column("renames", sa.Integer(), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_models")),
         sa.UniqueConstraint("name", name=op.f("uq_models_name")),

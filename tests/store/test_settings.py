@@ -1,0 +1,109 @@
+"""Settings come from the environment, and a wrong one is refused at once."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from store.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for field in Settings.model_fields:
+        monkeypatch.delenv(f"PROTOQUAD_{field.upper()}", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_without_any_setting_it_is_the_embedded_service(tmp_path: Path) -> None:
+    """One file below the working folder, loopback alone."""
+    settings = Settings()
+
+    assert settings.url == f"sqlite:///{tmp_path / '.protoquad' / 'protoquad.db'}"
+    assert settings.embedded
+    assert settings.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("postgres://user:secret@host:5432/name", "postgresql+psycopg://user:secret@host:5432/name"),
+        ("postgresql://host/name?sslmode=require", "postgresql+psycopg://host/name?sslmode=require"),
+        ("postgresql+psycopg://host/name", "postgresql+psycopg://host/name"),
+        ("postgresql://user:a://b@host/name", "postgresql+psycopg://user:a://b@host/name"),
+    ],
+)
+def test_any_spelling_of_postgresql_uses_the_one_driver(given: str, used: str) -> None:
+    """Hosters write `postgres://`, libraries `postgresql://`."""
+    settings = Settings(database_url=given)
+
+    assert settings.url == used
+    assert not settings.embedded
+
+
+def test_another_file_of_sqlite_is_taken_as_it_is() -> None:
+    """Its URL already says everything."""
+    settings = Settings(database_url="sqlite:////data/some.db")
+
+    assert settings.url == "sqlite:////data/some.db"
+    assert settings.embedded
+
+
+def test_variables_of_the_environment_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By their prefix, as the type of the field."""
+    for name, value in {"HOME": "elsewhere", "PORT": "0", "SESSION_DELAY": "0.5", "WORKER": "false"}.items():
+        monkeypatch.setenv(f"PROTOQUAD_{name}", value)
+
+    settings = Settings()
+
+    assert settings.url == f"sqlite:///{tmp_path / 'elsewhere' / 'protoquad.db'}"
+    assert (settings.port, settings.session_delay, settings.worker) == (0, 0.5, False)
+
+
+def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compose file passes on what is not set as an empty text."""
+    monkeypatch.setenv("PROTOQUAD_PORT", "")
+
+    assert Settings().port == 8000
+
+
+def test_what_belongs_to_others_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an unprefixed variable nor an unknown one counts."""
+    monkeypatch.setenv("PORT", "9")
+    monkeypatch.setenv("PROTOQUAD_TEST_SOMETHING", "9")
+
+    assert Settings().port == 8000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "65536"),
+        ("PORT", "-1"),
+        ("PORT", "http"),
+        ("MAX_IMAGES", "0"),
+        ("MAX_SHOTS", "1.5"),
+        ("SESSION_DELAY", "-1"),
+        ("SESSION_PATIENCE", "inf"),
+        ("LEASE_SECONDS", "0"),
+        ("LEASE_SECONDS", "nan"),
+        ("ATTEMPTS", "0"),
+        ("KEEP_VERSIONS", "0"),
+        ("WORKER", "perhaps"),
+        ("ENGINE", "abacus"),
+        ("LOG_LEVEL", "loud"),
+        ("LOG_FORMAT", "verse"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """At the start, not when it is first used."""
+    monkeypatch.setenv(f"PROTOQUAD_{name}", value)
+
+    with pytest.raises(ValidationError, match=name.lower()):
+        Settings()
+
+
+@pytest.mark.parametrize("name", [name for name in Settings.model_fields if name != "log_level"])
+def test_every_setting_says_what_it_is_for(name: str) -> None:
+    """The documentation is made of these sentences."""
+    assert (Settings.model_fields[name].description or "").endswith(".")
