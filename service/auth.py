@@ -1,0 +1,161 @@
+"""Who may ask what: API keys and their scopes, held in memory so that no request waits for the database.
+
+With no key made the service is open, to this machine alone: a page from elsewhere that a browser here has loaded is
+kept out by its Host (DNS rebinding) or its Origin (a request across sites).
+"""
+
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import structlog
+from fastapi import Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.errors import RETRY_SECONDS, Problem
+from service.request_log import note
+from store import api_keys
+from store.api_keys import SCOPES, KnownKey
+from store.database import Database
+
+Scope = Literal["predict", "teach", "admin"]
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_bearer = HTTPBearer(auto_error=False, description="A key made with `protoquad keys create`.")  # for /docs alone
+_log = structlog.get_logger("protoquad.auth")
+
+
+class KeyRing:
+    """The keys that are valid now, as far as the database could be asked."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._failing = False
+        self.loaded = False
+        self.keys: Mapping[str, KnownKey] = MappingProxyType({})
+
+    def refresh(self) -> None:
+        """Ask the database; while it does not answer, the last known keys stay valid."""
+        try:
+            with self._database.read() as db:
+                self.keys = MappingProxyType(api_keys.valid(db))
+        except SQLAlchemyError as error:
+            if not self._failing:
+                _log.warning(
+                    "keys_not_refreshed", error=str(getattr(error, "orig", None) or error), known=len(self.keys)
+                )
+            self._failing = True
+        else:
+            self._failing = False
+            self.loaded = True
+
+    def find(self, key: str) -> KnownKey | None:
+        known = self.keys.get(api_keys.key_id(key) or "")
+        return known if known is not None and known.matches(key) else None
+
+
+@cache  # one function per scope, so that a test can override it and FastAPI asks it once per request
+def requires(scope: Scope) -> Callable[..., Awaitable[None]]:
+    """A dependency that lets a request pass whose key has this scope, or a larger one."""
+
+    async def check(
+        request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
+    ) -> None:
+        ring: KeyRing = request.app.state.keyring
+        if not ring.loaded:  # not known is not the same as none made
+            raise _keys_unknown()
+        if not ring.keys:
+            _require_own_machine(request)
+            return
+        known = _known(request, ring)
+        note(key=known.id)
+        _require_scope(known, scope)
+
+    return check
+
+
+def _known(request: Request, ring: KeyRing) -> KnownKey:
+    header = request.headers.get("authorization")
+    if header is None:
+        raise _unauthorised("the request carries no API key; send the header 'Authorization: Bearer <key>'")
+    match = re.fullmatch(r"bearer +(\S+) *", header, re.IGNORECASE)
+    if match is None:
+        raise _unauthorised("the Authorization header cannot be read; it must be 'Bearer <key>'")
+    known = ring.find(match[1])
+    if known is None:
+        raise _unauthorised("the API key is unknown or was revoked; `protoquad keys create` makes a new one", sent=True)
+    return known
+
+
+def _unauthorised(detail: str, *, sent: bool = False) -> Problem:
+    challenge = 'Bearer realm="protoquad"' + (', error="invalid_token"' if sent else "")
+    headers = {"WWW-Authenticate": challenge}
+    return Problem(401, "A valid API key is needed", detail, slug="unauthorized", headers=headers)
+
+
+def _require_scope(known: KnownKey, scope: Scope) -> None:
+    enough = SCOPES[SCOPES.index(scope) :]  # each scope includes those before it
+    if known.scopes.isdisjoint(enough):
+        raise Problem(
+            403,
+            "The key's scope is too small",
+            f"this needs a key with the scope '{scope}'; the key {known.id} has '{' '.join(sorted(known.scopes))}'; "
+            f"`protoquad keys create --scope {scope}` makes one",
+            slug="insufficient-scope",
+            headers={"WWW-Authenticate": f'Bearer realm="protoquad", error="insufficient_scope", scope="{scope}"'},
+        )
+
+
+def _keys_unknown() -> Problem:
+    return Problem(
+        503,
+        "The API keys are not known yet",
+        "the service has started and the database has not told it which API keys are valid; try again shortly",
+        slug="database-unavailable",
+        headers={"Retry-After": str(RETRY_SECONDS)},
+    )
+
+
+# Open access, from this machine alone
+
+
+def _require_own_machine(request: Request) -> None:
+    host = _address(request.headers.get("host", ""))
+    if host is None or not _is_loopback(host[0]):
+        raise _closed(
+            "this service has no API key, so it answers only to localhost, 127.0.0.1 or [::1] as its host name"
+        )
+    origin = request.headers.get("origin")
+    if origin is not None and not _same_place(origin, host):
+        raise _closed("this service has no API key, so it takes no requests from web pages of another origin")
+
+
+def _closed(why: str) -> Problem:
+    detail = f"{why}; make a key with `protoquad keys create` and send it as 'Authorization: Bearer <key>'"
+    return Problem(403, "Open to this machine alone", detail, slug="local-only")
+
+
+def _address(text: str) -> tuple[str, int | None] | None:
+    """Host name and port out of a Host header."""
+    match = re.fullmatch(r"(\[[0-9a-f:.]+\]|[^\[\]:@/?#\s]+)(?::([0-9]{1,5}))?", text.lower())
+    return None if match is None else (match[1], int(match[2]) if match[2] else None)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _same_place(origin: str, host: tuple[str, int | None]) -> bool:
+    scheme, _, rest = origin.partition("://")
+    place = _address(rest)
+    default = _DEFAULT_PORTS.get(scheme.lower())
+    return (
+        place is not None and default is not None and (place[0], place[1] or default) == (host[0], host[1] or default)
+    )

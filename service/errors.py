@@ -1,0 +1,304 @@
+"""What went wrong, told as RFC 9457 problems: one table gives each domain error its status.
+
+Tells a caller what to do next and nothing about our insides: what is not in the table is a 500 with a request id.
+"""
+
+import http
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from core.errors import ImageError, UnknownBackbone
+from store.errors import Conflict, LimitReached, NameTaken, NotThere
+from store.idempotency import KeyReused
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 5
+CLIENT_GONE = 499  # as nginx logs it: nobody is left to read the answer
+LONGEST_ECHO = 200  # characters of a caller's own text that an answer repeats
+
+_log = structlog.get_logger("protoquad.errors")
+
+
+class ImageProblem(BaseModel):
+    """One picture that cannot be used."""
+
+    index: int = Field(description="Which picture of the request, counted from 0.")
+    filename: str | None = Field(None, description="Its file name, where the request gave one.")
+    reason: str
+
+
+class ParameterProblem(BaseModel):
+    """One parameter or field that cannot be used."""
+
+    where: str = Field(description="Which one, such as `query top_k` or `body name`.")
+    reason: str
+
+
+class ProblemBody(BaseModel):
+    """What every error answers (RFC 9457)."""
+
+    type: str = Field(description="A stable name of the kind of problem.", examples=["/problems/name-taken"])
+    title: str
+    status: int
+    detail: str = Field(description="What was asked, what is true, what to do.")
+    request_id: str | None = Field(None, description="As in X-Request-ID: the service's log knows it.")
+    images: list[ImageProblem] | None = Field(None, description="The pictures at fault.")
+    errors: list[ParameterProblem] | None = Field(None, description="The parameters at fault.")
+
+
+class Problem(Exception):
+    """An answer other than the one that was hoped for; raise it anywhere within a request."""
+
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        detail: str,
+        *,
+        slug: str | None = None,
+        images: Sequence[ImageProblem] = (),
+        errors: Sequence[ParameterProblem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.slug = slug
+        self.images = list(images)
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+
+    def body(self, request_id: str | None = None) -> ProblemBody:
+        return ProblemBody(
+            type=f"/problems/{self.slug}" if self.slug else "about:blank",
+            title=self.title,
+            status=self.status,
+            detail=self.detail,
+            request_id=request_id,
+            images=self.images or None,
+            errors=self.errors or None,
+        )
+
+    def response(self, request_id: str | None = None) -> Response:
+        content = json.dumps(self.body(request_id).model_dump(exclude_none=True), ensure_ascii=False)
+        # A caller's text may hold half a surrogate pair, which has no UTF-8.
+        return Response(content.encode("utf-8", "replace"), self.status, self.headers, MEDIA_TYPE)
+
+
+# A limit is a 409 and not a 403: no other key would help, deleting something does.
+_TABLE: dict[type[Exception], tuple[int, str, str]] = {
+    ImageError: (422, "invalid-image", "A picture cannot be used"),
+    UnknownBackbone: (422, "unknown-backbone", "There is no such backbone"),
+    NotThere: (404, "not-found", "It does not exist"),
+    NameTaken: (409, "name-taken", "The name is taken"),
+    Conflict: (409, "conflict", "The request does not fit the present state"),
+    LimitReached: (409, "limit-reached", "A limit is reached"),
+    KeyReused: (422, "idempotency-key-reused", "The idempotency key belongs to another request"),
+}
+_UNREACHABLE = (OperationalError, InterfaceError, PoolTimeout)
+
+_DESCRIPTIONS = {
+    400: "The body or a header cannot be read.",
+    401: "A valid API key is missing.",
+    403: "The key's scope is too small; or, with no key made, the request does not come from this machine.",
+    404: "It does not exist.",
+    408: "The body did not arrive in time.",
+    409: "The request does not fit the present state: a name is taken, a limit is reached.",
+    413: "The body is too large.",
+    415: "The body is of a type that is not accepted.",
+    422: "The request was read and cannot be used.",
+    500: "A fault of the service.",
+    503: "The service cannot do this now; Retry-After says when to try again.",
+}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": description,
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
+    }
+    for status, description in _DESCRIPTIONS.items()
+}
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Problem answers for a route's `responses`."""
+    return {status: RESPONSES[status] for status in statuses}
+
+
+def unusable_images(problems: Sequence[ImageProblem], total: int) -> Problem:
+    """Some pictures of a request cannot be used; `problems` says which and why."""
+    first = problems[0]
+    detail = (
+        f"{len(problems)} of {total} pictures cannot be used, and nothing was done with the others; "
+        f"picture {first.index}: {first.reason}"
+    )
+    return Problem(422, "A picture cannot be used", detail, slug="invalid-image", images=problems)
+
+
+def unreachable_database() -> Problem:
+    return Problem(
+        503,
+        "The database cannot be reached",
+        f"the database cannot be reached; predictions go on, try this again in {RETRY_SECONDS} seconds",
+        slug="database-unavailable",
+        headers={"Retry-After": str(RETRY_SECONDS)},
+    )
+
+
+def request_id(request: Request) -> str | None:
+    found = getattr(request.state, "request_id", None)
+    return found if isinstance(found, str) else None
+
+
+def shortened(text: str) -> str:
+    """A caller's own text, as much of it as an answer repeats."""
+    return text if len(text) <= LONGEST_ECHO else text[:LONGEST_ECHO] + "…"
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error as a problem; call it before adding other middleware, so that those see the answer."""
+    app.add_exception_handler(Problem, _on_problem)
+    for kind in _TABLE:
+        app.add_exception_handler(kind, _on_domain_error)
+    for kind in _UNREACHABLE:
+        app.add_exception_handler(kind, _on_unreachable)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ClientDisconnect, _on_client_gone)
+    app.add_exception_handler(Exception, _on_unexpected)  # from middleware
+    app.add_middleware(_Unexpected)
+    _document(app)
+
+
+async def _on_problem(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return problem.response(request_id(request))
+
+
+async def _on_domain_error(request: Request, error: Exception) -> Response:
+    status, slug, title = next(_TABLE[kind] for kind in type(error).__mro__ if kind in _TABLE)
+    return Problem(status, title, str(error), slug=slug).response(request_id(request))
+
+
+async def _on_unreachable(request: Request, error: Exception) -> Response:
+    # Not the error itself: its text repeats the statement's parameters, pictures and all.
+    _log.warning("database_unreachable", error=str(getattr(error, "orig", None) or type(error).__name__))
+    return unreachable_database().response(request_id(request))
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    reasons = [ParameterProblem(where=_where(one["loc"]), reason=shortened(_reason(one))) for one in found]
+    detail = "; ".join(f"{one.where}: {one.reason}" for one in reasons[:5])
+    if any(one["type"] == "json_invalid" for one in found):
+        problem = Problem(400, "The body is not JSON", detail, slug="malformed-body", errors=reasons)
+    else:
+        problem = Problem(422, "The request cannot be used", detail, slug="invalid-request", errors=reasons)
+    return problem.response(request_id(request))
+
+
+def _where(location: Sequence[int | str]) -> str:
+    return shortened(" ".join(str(step) for step in location))
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    """Pydantic's message, without the input it is about."""
+    if error["type"] == "json_invalid":
+        return f"this is not JSON ({error['ctx']['error']} at character {error['loc'][-1]})"
+    message = str(error["msg"])
+    return message[:1].lower() + message[1:]
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    """The framework's own refusals: a route or a method that does not exist, a body that cannot be parsed."""
+    assert isinstance(error, HTTPException)
+    phrase = http.HTTPStatus(error.status_code).phrase
+    detail = str(error.detail)
+    if detail == phrase:
+        detail = _routing_detail(request, error)
+    slug = phrase.lower().replace(" ", "-")
+    problem = Problem(error.status_code, phrase, detail, slug=slug, headers=error.headers)
+    return problem.response(request_id(request))
+
+
+def _routing_detail(request: Request, error: HTTPException) -> str:
+    path = shortened(request.scope["path"])
+    method = shortened(request.method)
+    if error.status_code == http.HTTPStatus.NOT_FOUND:
+        return f"there is no {path}; /docs lists what there is"
+    if error.status_code == http.HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("allow") or (error.headers or {}).get("Allow") or "another method"
+        return f"{path} does not take {method}, it takes {allowed}"
+    return f"{method} {path} is refused"
+
+
+async def _on_client_gone(request: Request, _: Exception) -> Response:
+    gone = Problem(CLIENT_GONE, "The client went away", "the connection was closed before the body was whole")
+    return gone.response(request_id(request))
+
+
+async def _on_unexpected(request: Request, error: Exception) -> Response:
+    own_id = request_id(request)
+    _log.error("unexpected_error", method=request.method, path=request.scope["path"], request_id=own_id, exc_info=error)
+    detail = "the service failed to answer; try again, and quote the request id to whoever runs it if it happens again"
+    return Problem(500, "A fault of the service", detail, slug="internal-error").response(own_id)
+
+
+class _Unexpected:
+    """Answers what no handler knows, within the other middleware: it is logged once, measured and carries its id."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = scope["type"] != "http"
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        except Exception as error:
+            if started:  # half an answer cannot be taken back: let the server break the connection
+                raise
+            response = await _on_unexpected(Request(scope), error)
+            await response(scope, receive, send)
+
+
+def _document(app: FastAPI) -> None:
+    """Put the problem's schema into the OpenAPI document, in place of the framework's own error schema."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            _describe_problems(plain())
+        return plain()
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the way that FastAPI documents
+
+
+def _describe_problems(document: dict[str, Any]) -> None:
+    schema = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas.update(schema.pop("$defs", {}), ProblemBody=schema)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for path in document.get("paths", {}).values():
+        for operation in path.values():
+            answers = operation.get("responses", {}) if isinstance(operation, dict) else {}
+            if "HTTPValidationError" in str(answers.get("422")):
+                answers["422"] = RESPONSES[422]
