@@ -5,7 +5,7 @@ answers *unknown* for what is too far from everything.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -69,6 +69,11 @@ class NearestClassMean:
 
     def __len__(self) -> int:
         return len(self.class_ids)
+
+    @property
+    def known_ids(self) -> KeysView[ClassId]:
+        """The classes, to look one up in."""
+        return self._row.keys()
 
     @cached_property
     def _row(self) -> dict[ClassId, int]:

@@ -77,6 +77,11 @@ class Metrics:
         self.predictions.labels(model, "known").inc(known)
         self.predictions.labels(model, "unknown").inc(unknown)
 
+    def batched(self, images: int, delay: float) -> None:
+        """A batch has begun, whose longest-waiting picture waited for `delay` seconds."""
+        self.batch_images.observe(images)
+        self.queue_delay.observe(delay)
+
     def serving(self, model: str, version: int, classes: int) -> None:
         self.served_version.labels(model).set(version)
         self.served_classes.labels(model).set(classes)

@@ -209,3 +209,8 @@ def forget_events(db: Session, *, older_than: datetime) -> None:
     """Sessions keep their outcome; the steps on the way are of no use for ever."""
     old = select(SessionRow.id).where(SessionRow.finished_at < older_than)
     db.execute(delete(SessionEvent).where(SessionEvent.session_id.in_(old)))
+
+
+def is_over(db: Session, session_id: SessionId) -> bool:
+    status = db.execute(select(SessionRow.status).where(SessionRow.id == session_id)).scalar_one_or_none()
+    return status is None or status in FINISHED

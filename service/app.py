@@ -1,0 +1,117 @@
+"""The application: parts made in the lifespan, routes twice (for the default model and for a named one), middleware."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import structlog
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import APIRoute
+
+from core.classifier import Certainty
+from learners.networks import Networks, chosen_device
+from service import errors
+from service.auth import KeyRing
+from service.dependencies import Parts, named_model
+from service.engine.batching import Batcher
+from service.engine.network import NetworkLoader
+from service.engine.shelf import Shelf
+from service.limits import BodyLimit
+from service.metrics import Metrics, RequestDurations
+from service.request_log import RequestLog
+from service.routes import classes, health, models, predict, sessions, versions
+from store import catalogue
+from store.catalogue import DEFAULT
+from store.database import Database
+from store.settings import Settings
+
+log = structlog.get_logger()
+
+DESCRIPTION = """
+Learns image classes from a handful of pictures and does not forget the ones it knew.
+
+1. `POST /classes` with a name and five pictures: the class is servable when the answer arrives.
+2. `POST /predict` with a picture.
+3. `GET /sessions/{id}/events`: watch the class being refined. Every version is measured before it is put in force.
+
+The routes act on the model `default`; the same routes under `/models/{model}` act on another.
+"""
+
+
+def create_app(settings: Settings, database: Database) -> FastAPI:
+    """The service over a migrated database."""
+    app = FastAPI(
+        title="protoquad",
+        version="0.1.0",
+        description=DESCRIPTION,
+        lifespan=_lifespan,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.settings, app.state.database = settings, database
+    app.state.keyring = KeyRing(database)
+    app.state.metrics = Metrics(database)
+    errors.install(app)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_request_bytes, seconds=settings.body_seconds)
+    app.add_middleware(RequestDurations, metrics=app.state.metrics)
+    app.add_middleware(RequestLog)
+    scoped = APIRouter()
+    for resource in (predict, classes, sessions, versions):
+        scoped.include_router(resource.router)
+    app.include_router(scoped)
+    app.include_router(models.router)
+    app.include_router(scoped, prefix="/models/{model}", dependencies=[Depends(named_model)])
+    app.include_router(health.router)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name if not route.path_format.startswith("/models/{model}/") else f"{route.name}_of_model"
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    parts = await run_sync(_parts, app)
+    app.state.parts = parts
+    watcher = asyncio.create_task(_watch(app, parts))
+    log.info("ready", model=DEFAULT, version=parts.shelf.current(DEFAULT).number, home=str(settings.home))
+    try:
+        yield
+    finally:
+        parts.stopping = True
+        watcher.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watcher
+        await run_sync(parts.batcher.close)
+
+
+def _parts(app: FastAPI) -> Parts:
+    settings: Settings = app.state.settings
+    database: Database = app.state.database
+    metrics: Metrics = app.state.metrics
+    with database.write() as db:
+        if catalogue.find(db, DEFAULT) is None:
+            catalogue.create(db, DEFAULT, settings.backbone, Certainty().temperature)
+    app.state.keyring.refresh()
+    networks = Networks(chosen_device(settings.device), settings.engine)
+    shelf = Shelf(database, NetworkLoader(networks))
+    batcher = Batcher(settings.queue_images, metrics.batched)
+    metrics.queue_images.set_function(lambda: batcher.queued)
+    shelf.refresh(DEFAULT)
+    return Parts(settings, database, shelf, batcher, metrics)
+
+
+async def _watch(app: FastAPI, parts: Parts) -> None:
+    """Catch up with other processes: new heads, names, keys. A database that is away changes nothing."""
+    troubled = False
+    while True:
+        await asyncio.sleep(parts.settings.poll_seconds)
+        try:
+            await run_sync(parts.shelf.poll)
+            await run_sync(app.state.keyring.refresh)
+            troubled = False
+        except Exception as error:
+            if not troubled:
+                log.warning("news cannot be read; serving goes on", error=str(error).splitlines()[0])
+            troubled = True

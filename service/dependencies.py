@@ -1,0 +1,84 @@
+"""What a route may ask for: the parts of the running service, and the model it acts on."""
+
+from typing import Annotated
+
+from fastapi import Depends, Header, Path, Query, Request
+
+from service.engine.batching import Batcher
+from service.engine.shelf import Shelf
+from service.errors import Problem
+from service.metrics import Metrics
+from service.teaching import Teacher
+from service.uploads import model_name
+from store.catalogue import DEFAULT
+from store.database import Database
+from store.settings import Settings
+
+MOST_ITEMS = 500
+
+
+class Parts:
+    """The running service; made once, in the app's lifespan."""
+
+    def __init__(
+        self, settings: Settings, database: Database, shelf: Shelf, batcher: Batcher, metrics: Metrics
+    ) -> None:
+        self.settings = settings
+        self.database = database
+        self.shelf = shelf
+        self.batcher = batcher
+        self.metrics = metrics
+        self.teacher = Teacher(database, settings, shelf, batcher)
+        self.stopping = False
+
+
+def parts(request: Request) -> Parts:
+    found: Parts = request.app.state.parts
+    return found
+
+
+def named_model(
+    model: Annotated[str, Path(description="Name of the model.", examples=["birds"], max_length=63)],
+) -> str:
+    return model
+
+
+def chosen_model(request: Request) -> str:
+    """The model in the path, or the default one."""
+    name = request.path_params.get("model", DEFAULT)
+    return model_name(str(name))
+
+
+def cursor(
+    cursor: Annotated[str | None, Query(description="`next` of the page before.", max_length=20)] = None,
+) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit()) or int(cursor) >= 2**31:
+        detail = f"'{cursor}' is no cursor; take `next` of the page before as it is"
+        raise Problem(422, "The cursor cannot be used", detail, slug="invalid-parameter")
+    return int(cursor)
+
+
+def idempotency_key(
+    key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            description="Any text of your own: the same key and content again get the same answer, for a day.",
+            min_length=1,
+            max_length=200,
+        ),
+    ] = None,
+) -> str | None:
+    return key
+
+
+Service = Annotated[Parts, Depends(parts)]
+ModelName = Annotated[str, Depends(chosen_model)]
+Cursor = Annotated[int | None, Depends(cursor)]
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="Items on a page.")]
+IdempotencyKey = Annotated[str | None, Depends(idempotency_key)]
+ClassNumber = Annotated[int, Path(description="Id of the class.", examples=[1], ge=0, lt=2**31)]
+VersionInPath = Annotated[int, Path(description="Number of the version.", examples=[0], ge=0, lt=2**31)]
+SessionInPath = Annotated[int, Path(description="Id of the session.", examples=[1], ge=0, lt=2**63)]

@@ -1,0 +1,1 @@
+"""The serving engine: networks, batches, and the versions that answer."""

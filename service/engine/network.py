@@ -1,0 +1,62 @@
+"""A network ready to answer: a trunk that all models on a backbone share, a tail for each set of weights."""
+
+from dataclasses import dataclass
+
+import torch
+from sqlalchemy.orm import Session
+
+from core.backbones import Backbone
+from core.images import Framing
+from core.inference import Forward, compiled
+from core.space import Space
+from core.state import with_weights
+from learners.loading import trained
+from learners.networks import Networks, example_picture
+from store.models import ModelId, Version
+
+Key = tuple[ModelId, int]  # which version's weights
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    key: Key
+    trunk: Forward
+    tail: Forward
+    space: Space
+    framing: Framing
+    dim: int
+
+
+class NetworkLoader:
+    """Compiles networks, each once; the last few are kept, for versions share weights."""
+
+    def __init__(self, networks: Networks, keep: int = 4) -> None:
+        self.networks = networks
+        self.keep = keep
+        self._compiled: dict[Key, Network] = {}
+
+    def load(self, db: Session, backbone: str, version: Version) -> Network:
+        key = (version.model_id, version.weights)
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(db, backbone, version, key)
+        network = self._compiled.pop(key)
+        self._compiled[key] = network  # the newest is last
+        while len(self._compiled) > self.keep:
+            del self._compiled[next(iter(self._compiled))]
+        return network
+
+    def _compile(self, db: Session, backbone: str, version: Version, key: Key) -> Network:
+        pretrained = self.networks.pretrained(backbone)
+        learnt = trained(db, pretrained, version)
+        whole = with_weights(pretrained, learnt.weights)
+        trunk = self.networks.trunk(whole, learnt)
+        tail = compiled(whole.tail, _activation(whole), device=self.networks.device, engine=self.networks.engine)
+        network = Network(key, trunk, tail, learnt.space, whole.framing, whole.dim)
+        tail(trunk(example_picture(whole)))  # the first call is slow: it must not be a caller's
+        return network
+
+
+def _activation(backbone: Backbone) -> torch.Tensor:
+    with torch.no_grad():
+        activation: torch.Tensor = backbone.trunk(example_picture(backbone))
+    return activation

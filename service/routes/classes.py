@@ -1,0 +1,191 @@
+"""`/classes`: teach, list, rename, delete."""
+
+import asyncio
+import re
+import time
+from typing import Annotated, Any
+
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi.responses import JSONResponse
+
+from service.auth import requires
+from service.dependencies import ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Parts, Service
+from service.errors import Problem, request_id, responses
+from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
+from service.teaching import InFlight, Outcome
+from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
+from store import catalogue, classes, sessions
+from store.catalogue import DEFAULT
+from store.models import ModelId, SessionId
+
+router = APIRouter(tags=["classes"])
+
+LONGEST_WAIT = 120
+SECONDS_BETWEEN_LOOKS = 0.2
+Prefer = Annotated[
+    str | None, Header(description="`wait=N`: answer when refined, or after N seconds.", examples=["wait=30"])
+]
+_TAUGHT = {
+    201: {"model": TaughtBody, "description": "Taught and refined: you asked to wait, and it was ready in time."}
+}
+
+
+@router.post(
+    "/classes",
+    status_code=202,
+    response_model=TaughtBody,
+    responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
+    dependencies=[Depends(requires("teach"))],
+    openapi_extra={"requestBody": SHOTS_BODY},
+    summary="Teach a class",
+)
+async def teach(
+    request: Request, service: Service, model: ModelName, key: IdempotencyKey, prefer: Prefer = None
+) -> Response:
+    """Teach a class with 1 to 100 pictures; five are advised. It is servable when the answer arrives."""
+    seconds = waiting_time(prefer)
+    shots = await read_shots(request, max_images=service.settings.max_shots)
+    name = clean_name(shots.name)
+    outcome = await _taught(service.teacher.teach(model, name, shots.pictures, request_id(request) or "", key))
+    return await _answer(service, model, outcome, seconds)
+
+
+@router.post(
+    "/classes/{class_id}/shots",
+    status_code=202,
+    response_model=TaughtBody,
+    responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
+    dependencies=[Depends(requires("teach"))],
+    openapi_extra={"requestBody": PICTURES_BODY("shots")},
+    summary="Show more pictures of a class",
+)
+async def add_shots(
+    request: Request,
+    service: Service,
+    model: ModelName,
+    class_id: ClassNumber,
+    key: IdempotencyKey,
+    prefer: Prefer = None,
+) -> Response:
+    """More pictures of a class. One that lies far from the others is reported as an outlier, and counted in."""
+    seconds = waiting_time(prefer)
+    uploads = await read_pictures(request, field="shots", max_images=service.settings.max_shots)
+    outcome = await _taught(service.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key))
+    return await _answer(service, model, outcome, seconds)
+
+
+@router.get(
+    "/classes",
+    response_model=Page[ClassBody],
+    responses=responses(401, 403, 404, 422, 503),
+    dependencies=[Depends(requires("predict"))],
+    summary="List the classes",
+)
+def list_classes(service: Service, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[ClassBody]:
+    """In the order in which they were taught."""
+    known = service.shelf.current(model).classifier.known_ids
+    with service.database.read() as db:
+        model_id = catalogue.get(db, model).id
+        rows = classes.page(db, model_id, after=cursor or 0, limit=limit + 1)
+    items = [ClassBody.of(row, known=row.id in known) for row in rows[:limit]]
+    return Page(items=items, next=str(items[-1].id) if len(rows) > limit else None)
+
+
+@router.get(
+    "/classes/{class_id}",
+    response_model=ClassBody,
+    responses=responses(401, 403, 404, 422, 503),
+    dependencies=[Depends(requires("predict"))],
+    summary="Show a class",
+)
+def show_class(service: Service, model: ModelName, class_id: ClassNumber) -> ClassBody:
+    known = service.shelf.current(model).classifier.known_ids
+    with service.database.read() as db:
+        return ClassBody.of(classes.get(db, catalogue.get(db, model).id, class_id), known=class_id in known)
+
+
+@router.patch(
+    "/classes/{class_id}",
+    response_model=ClassBody,
+    responses=responses(401, 403, 404, 409, 422, 503),
+    dependencies=[Depends(requires("teach"))],
+    summary="Rename a class",
+)
+async def rename_class(service: Service, model: ModelName, class_id: ClassNumber, body: Rename) -> ClassBody:
+    """Only the name changes: no new version."""
+    return await service.teacher.rename(model, class_id, clean_name(body.name))
+
+
+@router.delete(
+    "/classes/{class_id}",
+    status_code=204,
+    responses=responses(401, 403, 404, 422, 503),
+    dependencies=[Depends(requires("teach"))],
+    summary="Delete a class",
+)
+async def delete_class(service: Service, model: ModelName, class_id: ClassNumber) -> Response:
+    """Gone from the next version on; its pictures are erased for good."""
+    await service.teacher.delete(model, class_id)
+    return Response(status_code=204)
+
+
+def waiting_time(prefer: str | None) -> float:
+    """Seconds of a `Prefer: wait=N` header; other preferences are ignored, as they may be."""
+    found = re.search(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})", prefer or "")
+    return min(float(found.group(1)), LONGEST_WAIT) if found else 0.0
+
+
+async def _taught(work: Any) -> Outcome:
+    try:
+        outcome: Outcome = await work
+    except InFlight as error:
+        raise Problem(
+            409, "The request is in flight", str(error), slug="idempotency-key-in-flight", headers={"Retry-After": "1"}
+        ) from error
+    return outcome
+
+
+async def _answer(service: Parts, model: str, outcome: Outcome, seconds: float) -> Response:
+    prefix = "" if model == DEFAULT else f"/models/{model}"
+    headers = {}
+    if outcome.session_id is not None:
+        headers["Location"] = f"{prefix}/sessions/{outcome.session_id}"
+    if not seconds or outcome.session_id is None:
+        return JSONResponse(outcome.body, 202, headers)
+    headers["Preference-Applied"] = f"wait={seconds:.0f}"
+    refined = await _refined(service, model, outcome.session_id, seconds)
+    if refined is None:
+        return JSONResponse(outcome.body, 202, headers)
+    return JSONResponse(await run_sync(_as_refined, service, model, outcome, refined), 201, headers)
+
+
+async def _refined(service: Parts, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:
+    """The session once it is over, if that is in time."""
+    deadline = time.monotonic() + seconds
+    model_id = (await run_sync(service.shelf.current, model)).model_id
+    while time.monotonic() < deadline and not service.stopping:
+        session = await run_sync(_session, service, model_id, session_id)
+        if session.status in sessions.FINISHED:
+            return session
+        await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+    return None
+
+
+def _session(service: Parts, model_id: ModelId, session_id: SessionId) -> SessionBody:
+    with service.database.read() as db:
+        return SessionBody.of(sessions.get(db, model_id, session_id))
+
+
+def _as_refined(service: Parts, model: str, outcome: Outcome, session: SessionBody) -> dict[str, Any]:
+    """The answer brought up to date: the session's outcome, the class, the version in force."""
+    served = service.shelf.refresh(model)
+    with service.database.read() as db:
+        row = classes.get(db, served.model_id, outcome.body["class"]["id"])
+    body = ClassBody.of(row, known=row.id in served.classifier.known_ids)
+    return {
+        **outcome.body,
+        "class": body.model_dump(mode="json"),
+        "session": session.model_dump(mode="json"),
+        "version": served.number,
+    }

@@ -1,0 +1,39 @@
+"""`/livez`, `/readyz`, `/metrics`: for machines that watch. None of them depends on the database."""
+
+from fastapi import APIRouter, Depends, Response
+
+from service.auth import requires
+from service.dependencies import Service
+from service.errors import Problem, responses
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", summary="Is the process alive", responses=responses(503))
+def livez(service: Service) -> dict[str, str]:
+    """Fails when the engine's thread is gone, which only a restart mends."""
+    if not service.batcher.alive:
+        raise Problem(503, "The engine is gone", "the engine's thread has ended; restart the service", slug="dead")
+    return {"status": "alive"}
+
+
+@router.get("/readyz", summary="Can it answer", responses=responses(503))
+def readyz(service: Service) -> dict[str, str]:
+    """Fails until the first model is loaded, and again while the service stops."""
+    if service.stopping or not service.shelf.served():
+        raise Problem(503, "Not ready", "no model is loaded yet, or the service is stopping", slug="not-ready")
+    return {"status": "ready"}
+
+
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, **responses(401, 403)},
+    dependencies=[Depends(requires("predict"))],
+)
+def metrics(service: Service) -> Response:
+    for served in service.shelf.served():
+        service.metrics.serving(served.model, served.number, len(served.classifier))
+    content, media_type = service.metrics.render()
+    return Response(content, headers={"Content-Type": media_type})

@@ -1,0 +1,87 @@
+"""`/models`: several learners on one deployment."""
+
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Depends, Response
+
+from core.classifier import Certainty
+from core.errors import BackboneError
+from service.auth import requires
+from service.dependencies import ModelName, Parts, Service, named_model
+from service.errors import Problem, responses
+from service.schemas import ModelBody, NewModel, Page
+from service.uploads import model_name
+from store import catalogue, classes
+from store.catalogue import DEFAULT
+
+router = APIRouter(prefix="/models", tags=["models"])
+
+
+@router.get(
+    "",
+    response_model=Page[ModelBody],
+    responses=responses(401, 403, 503),
+    dependencies=[Depends(requires("predict"))],
+    summary="List the models",
+)
+def list_models(service: Service) -> Page[ModelBody]:
+    with service.database.read() as db:
+        found = [ModelBody.of(row, classes.count(db, row.id)) for row in catalogue.everything(db)]
+    return Page(items=found, next=None)
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=ModelBody,
+    responses=responses(401, 403, 409, 422, 503),
+    dependencies=[Depends(requires("admin"))],
+    summary="Make a model",
+)
+async def create_model(service: Service, body: NewModel, response: Response) -> ModelBody:
+    """A learner of its own, with no classes yet. All models on a backbone share its trunk."""
+    name = model_name(body.name)
+    backbone = body.backbone or service.settings.backbone
+    try:
+        await run_sync(service.shelf.loader.networks.pretrained, backbone)
+    except BackboneError as error:
+        raise Problem(422, "The backbone cannot be used", str(error), slug="unknown-backbone") from error
+    created = await run_sync(_create, service, name, backbone)
+    response.headers["Location"] = f"/models/{name}"
+    return created
+
+
+@router.get(
+    "/{model}",
+    response_model=ModelBody,
+    responses=responses(401, 403, 404, 422, 503),
+    dependencies=[Depends(requires("predict")), Depends(named_model)],
+    summary="Show a model",
+)
+def show_model(service: Service, model: ModelName) -> ModelBody:
+    with service.database.read() as db:
+        row = catalogue.get(db, model)
+        return ModelBody.of(row, classes.count(db, row.id))
+
+
+@router.delete(
+    "/{model}",
+    status_code=204,
+    responses=responses(401, 403, 404, 409, 422, 503),
+    dependencies=[Depends(requires("admin")), Depends(named_model)],
+    summary="Delete a model",
+)
+def delete_model(service: Service, model: ModelName) -> Response:
+    """With all its classes, pictures and versions, for good."""
+    if model == DEFAULT:
+        detail = "the model 'default' answers the routes at the root and cannot be deleted; delete its classes instead"
+        raise Problem(409, "The default model stays", detail, slug="conflict")
+    with service.database.write() as db:
+        catalogue.delete(db, model)
+    service.shelf.poll()
+    service.metrics.forget(model)
+    return Response(status_code=204)
+
+
+def _create(service: Parts, name: str, backbone: str) -> ModelBody:
+    with service.database.write() as db:
+        return ModelBody.of(catalogue.create(db, name, backbone, Certainty().temperature), 0)

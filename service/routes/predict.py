@@ -1,0 +1,97 @@
+"""`/predict`: pictures in, labels out; no database on the way."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Depends, Query, Request
+from torch import Tensor, stack
+
+from core.classifier import Prediction
+from core.errors import ImageError
+from core.images import Framing, centre_view, decode
+from service.auth import requires
+from service.decoding import each
+from service.dependencies import ModelName, Parts, Service
+from service.engine.batching import Overloaded
+from service.engine.shelf import Served
+from service.errors import ImageProblem, Problem, responses, unusable_images
+from service.request_log import note
+from service.schemas import Candidate, PredictionBody, PredictionsBody
+from service.uploads import PICTURES_BODY, Upload, read_pictures
+
+router = APIRouter(tags=["predict"])
+
+TopK = Annotated[int, Query(ge=1, le=100, description="How many of the nearest classes to list.")]
+Pinned = Annotated[int | None, Query(ge=0, lt=2**31, description="A version other than the one in force.")]
+DIGITS = 6  # of a confidence or distance; beyond them lies the rounding of the hardware
+
+
+@router.post(
+    "/predict",
+    response_model=PredictionsBody,
+    responses=responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
+    dependencies=[Depends(requires("predict"))],
+    openapi_extra={"requestBody": PICTURES_BODY("images")},
+    summary="Predict",
+)
+async def predict(
+    request: Request, service: Service, model: ModelName, top_k: TopK = 5, version: Pinned = None
+) -> PredictionsBody:
+    """What is on 1 to 64 pictures. Where a picture is like nothing that was taught, `unknown` is true."""
+    uploads = await read_pictures(request, field="images", max_images=service.settings.max_images)
+    served = await run_sync(service.shelf.at, model, version)
+    pictures = await _views(uploads, served.network.framing, service.settings.max_pixels)
+    note(model=model, version=served.number, images=len(uploads))
+    answers = await _predictions(service, served, pictures, top_k)
+    names = service.shelf.current(model).names
+    return PredictionsBody(
+        model=model, version=served.number, predictions=[_body(answer, served, names) for answer in answers]
+    )
+
+
+async def _views(uploads: Sequence[Upload], framing: Framing, max_pixels: int) -> Tensor:
+    def look(upload: Upload) -> Tensor | ImageProblem:
+        try:
+            return centre_view(decode(upload.data, short_side=framing.short_side, max_pixels=max_pixels), framing)
+        except ImageError as error:
+            return ImageProblem(index=upload.index, filename=upload.filename, reason=str(error))
+
+    looks = await each(look, uploads)
+    bad = [found for found in looks if isinstance(found, ImageProblem)]
+    if bad:
+        raise unusable_images(bad, len(uploads))
+    return stack([found for found in looks if isinstance(found, Tensor)])  # (n, 3, s, s)
+
+
+async def _predictions(service: Parts, served: Served, pictures: Tensor, top_k: int) -> list[Prediction]:
+    try:
+        features = await asyncio.wrap_future(service.batcher.submit(served.network, pictures))
+    except Overloaded as error:
+        detail = f"{error}; try again in a second"
+        raise Problem(503, "Too many pictures wait", detail, slug="overloaded", headers={"Retry-After": "1"}) from error
+    answers = await run_sync(served.predict, features, top_k)
+    unknown = sum(answer.unknown for answer in answers)
+    service.metrics.predicted(served.model, known=len(answers) - unknown, unknown=unknown)
+    return answers
+
+
+def _body(answer: Prediction, served: Served, names: Mapping[int, str]) -> PredictionBody:
+    top = [
+        Candidate(
+            label=names.get(found.class_id) or served.name(found.class_id),
+            class_id=found.class_id,
+            confidence=round(found.confidence, DIGITS),
+            distance=round(found.distance, DIGITS),
+        )
+        for found in answer.top
+    ]
+    known = None if answer.unknown else top[0]
+    return PredictionBody(
+        label=known.label if known else None,
+        class_id=known.class_id if known else None,
+        confidence=top[0].confidence if top else 0.0,
+        unknown=answer.unknown,
+        top=top,
+    )

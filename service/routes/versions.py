@@ -1,0 +1,55 @@
+"""`/versions`: history, and which of it is in force."""
+
+from fastapi import APIRouter, Depends
+
+from service.auth import requires
+from service.dependencies import Cursor, Limit, ModelName, Service, VersionInPath
+from service.errors import responses
+from service.schemas import Page, VersionBody
+from store import catalogue, versions
+
+router = APIRouter(tags=["versions"])
+
+
+@router.get(
+    "/versions",
+    response_model=Page[VersionBody],
+    responses=responses(401, 403, 404, 422, 503),
+    dependencies=[Depends(requires("predict"))],
+    summary="List the versions",
+)
+def list_versions(service: Service, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[VersionBody]:
+    """Newest first."""
+    with service.database.read() as db:
+        row = catalogue.get(db, model)
+        found = versions.page(db, row.id, before=cursor, limit=limit + 1)
+    items = [VersionBody.of(version, row.head) for version in found[:limit]]
+    return Page(items=items, next=str(items[-1].number) if len(found) > limit else None)
+
+
+@router.get(
+    "/versions/{number}",
+    response_model=VersionBody,
+    responses=responses(401, 403, 404, 422, 503),
+    dependencies=[Depends(requires("predict"))],
+    summary="Show a version",
+)
+def show_version(service: Service, model: ModelName, number: VersionInPath) -> VersionBody:
+    """Kind, parent, classes, accuracy, forgetting, the gate's verdict, and how *unknown* was calibrated."""
+    with service.database.read() as db:
+        row = catalogue.get(db, model)
+        return VersionBody.of(versions.get(db, row.id, number), row.head)
+
+
+@router.post(
+    "/versions/{number}/activate",
+    response_model=VersionBody,
+    responses=responses(401, 403, 404, 409, 422, 503),
+    dependencies=[Depends(requires("admin"))],
+    summary="Roll back or forward",
+)
+async def activate(service: Service, model: ModelName, number: VersionInPath) -> VersionBody:
+    """Put a version in force, on every replica. Classes deleted since do not come back: where it knew some, a
+    version without them is made and put in force instead, of kind `rollback`."""
+    version = await service.teacher.activate(model, number)
+    return VersionBody.of(version, version.number)

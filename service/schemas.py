@@ -1,0 +1,161 @@
+"""What goes over the wire, with examples that can be pasted."""
+
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from store.models import ClassRow, Model, SessionRow, Version
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    items: list[Item]
+    next: str | None = Field(description="Pass it as `cursor` to get the page after this one; null on the last.")
+
+
+class ClassBody(BaseModel):
+    id: int = Field(examples=[7])
+    name: str = Field(examples=["snowy owl"])
+    status: Literal["provisional", "learned"] = Field(
+        description="provisional: servable, its session is still to come; learned: a session has dealt with it."
+    )
+    shots: int = Field(description="Pictures that stand behind it.", examples=[5])
+    since: int = Field(description="The version that knew it first.", examples=[12])
+    served: bool = Field(description="Whether the version in force knows it; false after rolling back to before it.")
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: ClassRow, *, known: bool) -> "ClassBody":
+        return cls(
+            id=row.id,
+            name=row.name,
+            status="provisional" if row.status == "provisional" else "learned",
+            shots=row.shots,
+            since=row.since,
+            served=known,
+            created_at=row.created_at,
+        )
+
+
+class SessionBody(BaseModel):
+    id: int = Field(examples=[3])
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    verdict: Literal["promoted", "rejected"] | None = Field(description="Of the gate, once it has succeeded.")
+    reason: str | None
+    error: str | None
+    version: int | None = Field(description="The version that it made.")
+    attempt: int
+    progress: dict[str, Any] | None = Field(description="Stage, epoch, episode, losses; fraction from 0 to 1.")
+    cancel_requested: bool
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def of(cls, row: SessionRow) -> "SessionBody":
+        return cls.model_validate(row)
+
+
+class VersionBody(BaseModel):
+    number: int = Field(examples=[12])
+    parent: int | None
+    kind: Literal["base", "provisional", "incremental", "rollback", "delete"]
+    active: bool = Field(description="Whether it is the one in force.")
+    kept: bool = Field(description="Whether it can be pinned and activated.")
+    classes: int
+    session: int | None
+    verdict: Literal["promoted", "rejected"] | None
+    accuracy: dict[str, float | None] | None = Field(description="Percent on guard pictures (old) and new shots (new).")
+    forgetting: float | None = Field(description="Points lost on the old classes; below nought: gained.")
+    temperature: float
+    threshold: float | None = Field(description="Distance beyond which a picture is unknown; null: none yet.")
+    details: dict[str, Any]
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: Version, head: int) -> "VersionBody":
+        details = dict(row.details)
+        return cls.model_validate(
+            {
+                "number": row.number,
+                "parent": row.parent,
+                "kind": row.kind,
+                "active": row.number == head,
+                "kept": row.kept,
+                "classes": row.classes,
+                "session": row.session_id,
+                "verdict": row.verdict,
+                "accuracy": details.get("accuracy"),
+                "forgetting": details.get("forgetting"),
+                "temperature": row.temperature,
+                "threshold": row.threshold,
+                "details": details,
+                "created_at": row.created_at,
+            }
+        )
+
+
+class Outlier(BaseModel):
+    index: int
+    filename: str | None
+    distance: float
+    message: str = Field(examples=["this picture lies far from the others of its class; is it the right one?"])
+
+
+class TaughtBody(BaseModel):
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    class_: ClassBody = Field(alias="class")
+    session: SessionBody
+    version: int = Field(description="The version that knows it; in force on this replica already.")
+    outliers: list[Outlier] = Field(description="Shots that lie far from their siblings. They are counted in.")
+
+
+class Rename(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(examples=["snowy owl"])
+
+
+class Candidate(BaseModel):
+    label: str
+    class_id: int
+    confidence: float
+    distance: float
+
+
+class PredictionBody(BaseModel):
+    label: str | None
+    class_id: int | None
+    confidence: float = Field(description="Of the nearest class, also where the picture is unknown.")
+    unknown: bool
+    top: list[Candidate]
+
+
+class PredictionsBody(BaseModel):
+    model: str
+    version: int
+    predictions: list[PredictionBody]
+
+
+class NewModel(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(examples=["birds"], description="Lower-case letters, digits, - and _; at most 63.")
+    backbone: str | None = Field(None, description="The deployment's own if left out.", examples=["efficientnet_lite0"])
+
+
+class ModelBody(BaseModel):
+    name: str
+    backbone: str
+    version: int = Field(description="The version in force.")
+    classes: int
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: Model, classes: int) -> "ModelBody":
+        return cls(name=row.name, backbone=row.backbone, version=row.head, classes=classes, created_at=row.created_at)
