@@ -1,0 +1,289 @@
+"""Every error is answered as a problem that says what to do, and nothing of what is inside leaks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+from core.errors import BrokenImage, UnknownBackbone
+from service import errors
+from service.errors import ImageProblem, Problem, ProblemBody, unusable_images
+from service.request_log import RequestLog
+from store.errors import Conflict, LeaseLost, LimitReached, NameTaken, NotThere
+from store.idempotency import KeyReused
+
+Ask = Callable[..., Any]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str
+
+
+@pytest.fixture
+def app() -> FastAPI:
+    app = FastAPI()
+    errors.install(app)
+    return app
+
+
+def raising(app: FastAPI, error: Exception) -> FastAPI:
+    @app.get("/it")
+    async def it() -> None:
+        raise error
+
+    return app
+
+
+def problem(response: Any) -> ProblemBody:
+    """What is in every problem: a type, and a body that fits its schema."""
+    assert response.headers["content-type"] == "application/problem+json"
+    body = ProblemBody.model_validate(response.json())
+    assert body.status == response.status_code
+    return body
+
+
+# Domain errors
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "slug"),
+    [
+        (BrokenImage("it is torn"), 422, "invalid-image"),
+        (UnknownBackbone("there is no 'x'"), 422, "unknown-backbone"),
+        (NotThere("there is no class 9"), 404, "not-found"),
+        (NameTaken("'cat' is taken"), 409, "name-taken"),
+        (Conflict("it has succeeded already"), 409, "conflict"),
+        (LeaseLost("it is another's"), 409, "conflict"),
+        (LimitReached("there are 10 classes"), 409, "limit-reached"),
+        (KeyReused("take a new key"), 422, "idempotency-key-reused"),
+    ],
+)
+def test_a_domain_error_has_its_status(app: FastAPI, ask: Ask, error: Exception, status: int, slug: str) -> None:
+    """The table decides, for an error and for those that derive from it; its own words are the detail."""
+    response = ask(raising(app, error), "GET", "/it")
+
+    body = problem(response)
+    assert (body.status, body.type, body.detail) == (status, f"/problems/{slug}", str(error))
+
+
+def test_a_problem_is_answered_as_it_was_raised(app: FastAPI, ask: Ask) -> None:
+    """With its headers, and with an entry for every picture at fault."""
+    torn = [ImageProblem(index=1, filename="a.png", reason="torn"), ImageProblem(index=4, filename=None, reason="no")]
+    raised = Problem(418, "Teapot", "no coffee", slug="teapot", images=torn, headers={"Retry-After": "9"})
+
+    response = ask(raising(app, raised), "GET", "/it")
+
+    body = problem(response)
+    assert (body.type, body.title, body.detail, body.images) == ("/problems/teapot", "Teapot", "no coffee", torn)
+    assert response.headers["retry-after"] == "9"
+
+
+def test_a_problem_without_a_kind_is_about_blank(app: FastAPI, ask: Ask) -> None:
+    """As RFC 9457 names a problem that its status says all about."""
+    response = ask(raising(app, Problem(418, "Teapot", "no coffee")), "GET", "/it")
+
+    assert problem(response).type == "about:blank"
+
+
+def test_unusable_images_say_how_many_and_why() -> None:
+    """The detail alone is enough for whoever sees no more than that."""
+    refused = unusable_images([ImageProblem(index=3, filename=None, reason="it is torn")], total=5)
+
+    assert refused.status == 422
+    assert "1 of 5 pictures" in refused.detail
+    assert "picture 3: it is torn" in refused.detail
+
+
+@pytest.mark.parametrize(
+    "error", [OperationalError("INSERT INTO shots", {"data": b"secret"}, Exception("down")), PoolTimeout("full")]
+)
+def test_an_unreachable_database_is_a_503(app: FastAPI, ask: Ask, lines: list[Any], error: Exception) -> None:
+    """A caller hears when to come back; the statement and its pictures reach neither the answer nor the log."""
+    response = ask(raising(app, error), "GET", "/it")
+
+    body = problem(response)
+    assert (body.status, body.type) == (503, "/problems/database-unavailable")
+    assert "predictions go on" in body.detail
+    assert int(response.headers["retry-after"]) > 0
+    assert [line["event"] for line in lines] == ["database_unreachable"]
+    assert "shots" not in response.text + str(lines)
+
+
+# Faults of ours
+
+
+def test_an_unexpected_error_tells_nothing_but_its_request_id(app: FastAPI, ask: Ask, lines: list[Any]) -> None:
+    """The log has the traceback, once, under the id that the caller was given."""
+    app.add_middleware(RequestLog)
+
+    response = ask(raising(app, RuntimeError("the password is 1234")), "GET", "/it", headers={"X-Request-ID": "abc"})
+
+    body = problem(response)
+    assert (body.status, body.type, body.request_id) == (500, "/problems/internal-error", "abc")
+    assert response.headers["x-request-id"] == "abc"
+    assert "1234" not in response.text
+    assert "RuntimeError" not in response.text
+    [fault] = [line for line in lines if line["event"] == "unexpected_error"]
+    assert isinstance(fault["exc_info"], RuntimeError)
+    assert fault["request_id"] == "abc"
+
+
+def test_an_error_in_middleware_is_a_problem_too(app: FastAPI, ask: Ask, lines: list[Any]) -> None:
+    """Even what lies outside of the handlers answers in the one form."""
+
+    class Broken:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, *_: Any) -> None:
+            raise RuntimeError("the password is 1234")
+
+    app.add_middleware(Broken)
+
+    response = ask(app, "GET", "/it", raises=False)
+
+    assert problem(response).type == "/problems/internal-error"
+    assert [line["event"] for line in lines] == ["unexpected_error"]
+
+
+def test_an_answer_that_breaks_off_is_not_answered_again(app: FastAPI, ask: Ask) -> None:
+    """Half an answer cannot become a problem: the error goes on, and the server closes the connection."""
+
+    @app.get("/stream")
+    async def stream() -> StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"one"
+            raise RuntimeError("broken")
+
+        return StreamingResponse(parts())
+
+    with pytest.raises(RuntimeError, match="broken"):
+        ask(app, "GET", "/stream")
+
+
+def test_a_client_that_left_is_no_fault_of_ours(app: FastAPI, lines: list[Any]) -> None:
+    """Reading the body of somebody who is gone ends the request quietly."""
+
+    @app.post("/it")
+    async def it(request: Request) -> None:
+        await request.body()
+
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/it", "headers": [], "query_string": b""}
+    asyncio.run(app(scope, receive, send))
+
+    assert sent[0]["status"] == 499
+    assert lines == []
+
+
+# The framework's own refusals
+
+
+def test_a_parameter_that_does_not_fit_is_named(app: FastAPI, ask: Ask) -> None:
+    """Which one, where it was sent and what is wrong with it, for people and for programs."""
+
+    @app.get("/it")
+    async def it(top_k: int) -> None: ...
+
+    response = ask(app, "GET", "/it?top_k=many")
+
+    body = problem(response)
+    assert (body.status, body.type) == (422, "/problems/invalid-request")
+    assert body.detail.startswith("query top_k: input should be a valid integer")
+    assert body.errors is not None
+    assert [one.where for one in body.errors] == ["query top_k"]
+
+
+@pytest.mark.parametrize(
+    "content", ['{"name": "a", "\\ud800": 1}', '{"name": ["' + "A" * 10_000 + '"], "' + "B" * 10_000 + '": 1}']
+)
+def test_what_was_sent_is_not_echoed_at_length(app: FastAPI, ask: Ask, content: str) -> None:
+    """Neither a picture in the wrong field nor text that has no UTF-8 harms the answer."""
+
+    @app.patch("/it")
+    async def it(body: Body) -> None: ...
+
+    response = ask(app, "PATCH", "/it", content=content, headers={"Content-Type": "application/json"})
+
+    assert problem(response).status == 422
+    assert len(response.content) < 2000
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe\xfa", b"[" * 100_000])
+def test_a_body_that_is_no_json_is_a_400(app: FastAPI, ask: Ask, content: bytes) -> None:
+    """It was never read, so there is no field to complain of."""
+
+    @app.patch("/it")
+    async def it(body: Body) -> None: ...
+
+    response = ask(app, "PATCH", "/it", content=content, headers={"Content-Type": "application/json"})
+
+    assert problem(response).status == 400
+
+
+def test_an_unknown_route_says_where_the_routes_are(app: FastAPI, ask: Ask) -> None:
+    """The one thing a lost caller needs."""
+    response = ask(app, "GET", "/nowhere")
+
+    body = problem(response)
+    assert (body.status, body.type) == (404, "/problems/not-found")
+    assert "/nowhere" in body.detail
+    assert "/docs" in body.detail
+
+
+def test_a_wrong_method_says_which_are_right(app: FastAPI, ask: Ask) -> None:
+    """In words and in the Allow header."""
+    response = ask(raising(app, Conflict()), "PUT", "/it")
+
+    body = problem(response)
+    assert (body.status, body.type) == (405, "/problems/method-not-allowed")
+    assert body.detail == "/it does not take PUT, it takes GET"
+    assert response.headers["allow"] == "GET"
+
+
+def test_an_http_exception_keeps_its_own_words(app: FastAPI, ask: Ask) -> None:
+    """Only the framework's stock phrases are replaced."""
+    response = ask(raising(app, HTTPException(404, "no tea left")), "GET", "/it")
+
+    assert problem(response).detail == "no tea left"
+
+
+# OpenAPI
+
+
+def test_the_document_describes_problems_and_nothing_else(app: FastAPI, ask: Ask) -> None:
+    """Every reference resolves, and the framework's own error schema is gone."""
+
+    @app.get("/it", responses=errors.responses(409))
+    async def it(top_k: int) -> None: ...
+
+    document = ask(app, "GET", "/openapi.json").json()
+
+    schemas = document["components"]["schemas"]
+    answers = document["paths"]["/it"]["get"]["responses"]
+    expected = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
+    assert answers["409"]["content"] == answers["422"]["content"] == expected
+    assert set(schemas) == {"ProblemBody", "ImageProblem", "ParameterProblem"}
+    assert set(references(document)) == {f"#/components/schemas/{name}" for name in schemas}
+
+
+def references(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["$ref"]] if "$ref" in node else []
+        return own + [found for value in node.values() for found in references(value)]
+    return [found for value in node for found in references(value)] if isinstance(node, list) else []
