@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as attribute
+from functools import partial
 from typing import Any, NoReturn
 
 import anyio.to_thread
@@ -379,11 +380,6 @@ TINY_PICTURE = (  # a PNG of 2 x 2 pixels
 )
 
 
-def pictures_body(field: str) -> dict[str, Any]:
-    """For `openapi_extra={"requestBody": …}` of a route that calls `read_pictures`."""
-    return _body_of({}, field)
-
-
 def _body_of(others: dict[str, Any], field: str) -> dict[str, Any]:
     binary = {"type": "array", "minItems": 1, "items": {"type": "string", "format": "binary"}}
     base64 = {
@@ -406,7 +402,8 @@ def _object_schema(properties: dict[str, Any], required: list[str]) -> dict[str,
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-PICTURES_BODY = pictures_body
+# For a route's `openapi_extra={"requestBody": …}`: that of `read_pictures` by its field, and that of `read_shots`.
+PICTURES_BODY = partial(_body_of, {})
 SHOTS_BODY = _body_of(
     {"name": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "examples": ["red panda"]}}, "shots"
 )

@@ -154,7 +154,7 @@ def test_an_error_in_middleware_is_a_problem_too(app: FastAPI, ask: Ask, lines: 
     assert [line["event"] for line in lines] == ["unexpected_error"]
 
 
-def test_an_answer_that_breaks_off_is_not_answered_again(app: FastAPI, ask: Ask) -> None:
+def test_an_answer_that_breaks_off_is_not_answered_again(app: FastAPI, ask: Ask, lines: list[Any]) -> None:
     """Half an answer cannot become a problem: the error goes on, and the server closes the connection."""
 
     @app.get("/stream")
@@ -167,6 +167,8 @@ def test_an_answer_that_breaks_off_is_not_answered_again(app: FastAPI, ask: Ask)
 
     with pytest.raises(RuntimeError, match="broken"):
         ask(app, "GET", "/stream")
+
+    assert [line["event"] for line in lines] == ["unexpected_error"]
 
 
 def test_a_client_that_left_is_no_fault_of_ours(app: FastAPI, lines: list[Any]) -> None:

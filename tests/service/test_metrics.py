@@ -1,0 +1,373 @@
+"""A scrape says what the service does, under few labels, and answers whatever the database does."""
+
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import StreamingResponse
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+from starlette.staticfiles import StaticFiles
+
+from service import errors
+from service.metrics import Metrics, RequestDurations
+from store import catalogue
+from store.database import Database
+from store.models import Base, Model, SessionRow
+
+SECONDS = 10.0
+DURATION = "protoquad_http_request_duration_seconds"
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+Ask = Callable[..., Any]
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Database]:
+    """A database for tests that do not depend on which one it is."""
+    opened = Database(f"sqlite:///{tmp_path}/small.db")
+    Base.metadata.create_all(opened.engine)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def app(metrics: Metrics, tmp_path: Path) -> FastAPI:
+    """An application as the service is: one router, included at the root and under each model."""
+    app, router = FastAPI(), APIRouter()
+    errors.install(app)
+
+    @router.get("/classes/{class_id}")
+    async def classes(class_id: int) -> None: ...
+
+    @router.get("/broken")
+    async def broken() -> None:
+        raise RuntimeError("broken")
+
+    app.include_router(router)
+    app.include_router(router, prefix="/models/{model}")
+    app.mount("/static", StaticFiles(directory=tmp_path))
+    app.add_middleware(RequestDurations, metrics=metrics)
+    return app
+
+
+def scrape(metrics: Metrics) -> Samples:
+    """What Prometheus would read."""
+    content, media_type = metrics.render()
+    assert media_type.startswith("text/plain")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(content.decode())
+        for sample in family.samples
+    }
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return scrape(metrics).get((name, frozenset(labels.items())))
+
+
+def requests(metrics: Metrics) -> set[tuple[str, str, str]]:
+    """Method, route and status of what was measured."""
+    counted = [dict(labels) for name, labels in scrape(metrics) if name == f"{DURATION}_count"]
+    return {(labels["method"], labels["route"], labels["status"]) for labels in counted}
+
+
+# Requests
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "labels"),
+    [
+        ("GET", "/classes/7", ("GET", "/classes/{class_id}", "200")),
+        ("GET", "/classes/x", ("GET", "/classes/{class_id}", "422")),
+        ("PUT", "/classes/7", ("PUT", "/classes/{class_id}", "405")),
+        ("GET", "/models/birds/classes/7", ("GET", "/models/{model}/classes/{class_id}", "200")),
+        ("GET", "/broken", ("GET", "/broken", "500")),
+        ("GET", "/docs", ("GET", "/docs", "200")),
+        ("GET", "/no/such/thing", ("GET", "unmatched", "404")),
+        ("GET", "/static/made-up", ("GET", "unmatched", "404")),
+        ("BREW", "/classes/7", ("other", "/classes/{class_id}", "405")),
+    ],
+)
+def test_a_request_is_measured_under_its_routes_template(
+    app: FastAPI,
+    metrics: Metrics,
+    ask: Ask,
+    lines: list[Any],
+    method: str,
+    path: str,
+    labels: tuple[str, str, str],
+) -> None:
+    """Nothing that a caller makes up becomes a label: each would be a series that is kept for ever."""
+    ask(app, method, path)
+
+    assert requests(metrics) == {labels}
+    assert [line["event"] for line in lines] == (["unexpected_error"] if path == "/broken" else [])
+
+
+def test_durations_are_counted_and_summed(app: FastAPI, metrics: Metrics, ask: Ask) -> None:
+    """As a histogram, so that a quantile can be read off it."""
+    for class_id in range(3):
+        ask(app, "GET", f"/classes/{class_id}")
+
+    labels = {"method": "GET", "route": "/classes/{class_id}", "status": "200"}
+    assert value(metrics, f"{DURATION}_count", **labels) == 3
+    assert value(metrics, f"{DURATION}_bucket", le="+Inf", **labels) == 3
+    assert 0 < (value(metrics, f"{DURATION}_sum", **labels) or 0) < SECONDS
+
+
+@pytest.mark.parametrize(("kind", "whole"), [("text/event-stream", False), ("text/plain", True)])
+def test_a_stream_of_events_is_measured_to_its_beginning(
+    app: FastAPI, metrics: Metrics, ask: Ask, kind: str, whole: bool
+) -> None:
+    """How long a reader listens is no latency; any other answer is measured to its end."""
+    pause = threading.Event()
+
+    @app.get("/stream")
+    async def stream() -> StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"one"
+            pause.wait(0.2)
+            yield b"two"
+
+        return StreamingResponse(parts(), media_type=kind)
+
+    ask(app, "GET", "/stream")
+
+    seconds = value(metrics, f"{DURATION}_sum", method="GET", route="/stream", status="200")
+    assert seconds is not None
+    assert (seconds >= 0.2) == whole
+
+
+def test_an_exception_is_measured_as_a_500_and_passes(metrics: Metrics, ask: Ask) -> None:
+    """Also where nothing inside has made an answer of it."""
+
+    async def broken(*_: Any) -> None:
+        raise LookupError("lost")
+
+    with pytest.raises(LookupError, match="lost"):
+        ask(RequestDurations(broken, metrics), "GET", "/")
+
+    assert requests(metrics) == {("GET", "unmatched", "500")}
+
+
+def test_a_client_that_left_is_measured_as_a_499(metrics: Metrics, ask: Ask) -> None:
+    """Whatever is answered to nobody."""
+
+    async def leave(_: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def gone(scope: Any, _: Any, send: Any) -> None:
+        async def hang_up() -> Any:
+            return {"type": "http.disconnect"}
+
+        await RequestDurations(leave, metrics)(scope, hang_up, send)
+
+    ask(gone, "GET", "/")
+
+    assert requests(metrics) == {("GET", "unmatched", "499")}
+
+
+# The engine
+
+
+def test_predictions_are_counted_by_outcome(metrics: Metrics) -> None:
+    """How much of what people send is unknown tells when to teach."""
+    metrics.predicted("birds", known=3, unknown=1)
+    metrics.predicted("birds", known=0, unknown=1)
+
+    outcomes = [value(metrics, "protoquad_predictions_total", model="birds", outcome=o) for o in ("known", "unknown")]
+    assert outcomes == [3, 2]
+
+
+def test_batches_and_queue_are_measured(metrics: Metrics) -> None:
+    """How full batches are, how long pictures wait and how many do."""
+    metrics.batched(6, 0.02)
+    metrics.queue_images.set(9)
+
+    seen = scrape(metrics)
+    assert seen["protoquad_batch_images_sum", frozenset()] == 6
+    assert seen["protoquad_batch_images_bucket", frozenset({("le", "4.0")})] == 0
+    assert seen["protoquad_batch_images_bucket", frozenset({("le", "8.0")})] == 1
+    assert seen["protoquad_queue_delay_seconds_sum", frozenset()] == 0.02
+    assert seen["protoquad_queue_images", frozenset()] == 9
+
+
+def test_a_deleted_model_is_no_longer_served(metrics: Metrics) -> None:
+    """Its gauges go, the others' stay; a model that was never served can be forgotten too."""
+    metrics.serving("birds", 4, 10)
+    metrics.serving("default", 2, 5)
+
+    metrics.forget("birds")
+    metrics.forget("never")
+
+    names = ("protoquad_served_version", "protoquad_served_classes")
+    assert [value(metrics, name, model="default") for name in names] == [2, 5]
+    assert [value(metrics, name, model="birds") for name in names] == [None, None]
+
+
+def test_two_applications_do_not_share_their_numbers() -> None:
+    """Each has a registry of its own."""
+    first, second = Metrics(), Metrics()
+
+    first.serving("birds", 4, 10)
+
+    assert value(second, "protoquad_served_version", model="birds") is None
+
+
+# The database
+
+
+def model(db: Session, name: str) -> Model:
+    return catalogue.create(db, name, "some", 1.0)
+
+
+def ended(db: Session, owner: Model, status: str, seconds: float) -> None:
+    finish = T0 + timedelta(seconds=seconds)
+    db.add(SessionRow(model_id=owner.id, status=status, ready_at=T0, created_at=T0, started_at=T0, finished_at=finish))
+
+
+def queued(db: Session, owner: Model, ago: float) -> None:
+    moment = datetime.now(UTC) - timedelta(seconds=ago)
+    db.add(SessionRow(model_id=owner.id, status="queued", ready_at=moment, created_at=moment))
+
+
+def test_sessions_are_counted_by_state(database: Database) -> None:
+    """Every state has a number, also those that no session is in, and the oldest that waits has an age."""
+    with database.write() as db:
+        ended(db, model(db, "a"), "failed", 3)
+        queued(db, model(db, "b"), ago=100)
+        queued(db, model(db, "c"), ago=10)
+
+    seen = scrape(Metrics(database, patience=SECONDS))
+
+    states = {dict(labels)["status"]: number for (name, labels), number in seen.items() if name == "protoquad_sessions"}
+    assert states == {"queued": 2, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 0}
+    assert 100 <= seen["protoquad_oldest_queued_session_seconds", frozenset()] < 100 + SECONDS
+    assert seen["protoquad_database_up", frozenset()] == 1
+
+
+def test_session_durations_are_read_as_a_histogram(database: Database) -> None:
+    """From start to end, by outcome; one that never started has no duration."""
+    with database.write() as db:
+        owner = model(db, "a")
+        for seconds in (0.5, 8.25, 9, 7200):
+            ended(db, owner, "succeeded", seconds)
+        ended(db, owner, "failed", 2)
+        db.add(SessionRow(model_id=owner.id, status="cancelled", ready_at=T0, created_at=T0, finished_at=T0))
+
+    metrics = Metrics(database, patience=SECONDS)
+
+    seen = scrape(metrics)
+    name = "protoquad_session_duration_seconds"
+    succeeded = {
+        dict(labels)["le"]: number
+        for (found, labels), number in seen.items()
+        if found == f"{name}_bucket" and ("status", "succeeded") in labels
+    }
+    assert {bound: succeeded[bound] for bound in ("1.0", "5.0", "10.0", "3600.0", "+Inf")} == {
+        "1.0": 1,
+        "5.0": 1,
+        "10.0": 3,
+        "3600.0": 3,
+        "+Inf": 4,
+    }
+    by_outcome = {dict(labels)["status"]: number for (found, labels), number in seen.items() if found == f"{name}_sum"}
+    assert by_outcome == {"succeeded": pytest.approx(7217.75, abs=0.01), "failed": pytest.approx(2, abs=0.01)}
+
+
+def test_a_scrape_of_an_empty_database_has_no_age(small: Database) -> None:
+    """Nothing waits: nought, and not a gap in the graph."""
+    assert value(Metrics(small, patience=SECONDS), "protoquad_oldest_queued_session_seconds") == 0
+
+
+def test_a_scrape_answers_without_its_database(small: Database) -> None:
+    """The rest is told, the database is said to be down, and no number is made up."""
+    metrics = Metrics(small, cache=0, patience=SECONDS)
+    metrics.serving("birds", 4, 10)
+    before = value(metrics, "protoquad_database_up")
+    break_sessions(small)
+
+    seen = scrape(metrics)
+
+    assert before == 1
+    assert seen["protoquad_database_up", frozenset()] == 0
+    assert seen["protoquad_served_version", frozenset({("model", "birds")})] == 4
+    assert not any(name.startswith("protoquad_session") for name, _ in seen)
+
+
+def test_a_database_that_comes_back_is_up_again(small: Database) -> None:
+    """An outage is not remembered beyond the cache."""
+    metrics = Metrics(small, cache=0, patience=SECONDS)
+    break_sessions(small)
+    during = value(metrics, "protoquad_database_up")
+    with small.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE hidden RENAME TO sessions"))
+
+    after = value(metrics, "protoquad_database_up")
+
+    assert (during, after) == (0, 1)
+
+
+def test_a_database_that_hangs_does_not_hold_the_scrape_up(small: Database) -> None:
+    """The question goes on in its thread, one at a time, and its answer is taken when it comes."""
+    stuck = StuckDatabase(small)
+    metrics = Metrics(stuck, cache=0, patience=0.05)  # type: ignore[arg-type]
+
+    during = [value(metrics, "protoquad_database_up") for _ in range(3)]
+    asked = stuck.asked
+    stuck.release.set()
+    deadline = time.monotonic() + SECONDS
+    while (after := value(metrics, "protoquad_database_up")) == 0 and time.monotonic() < deadline:
+        pass  # each scrape waits a little for the answer
+
+    assert (during, asked, after) == ([0, 0, 0], 1, 1)
+
+
+def test_scrapes_within_the_cache_ask_once(small: Database) -> None:
+    """Several scrapers cost what one does."""
+    counting = StuckDatabase(small)
+    counting.release.set()
+    metrics = Metrics(counting, cache=1000, patience=SECONDS)  # type: ignore[arg-type]
+
+    for _ in range(3):
+        assert value(metrics, "protoquad_database_up") == 1
+
+    assert counting.asked == 1
+
+
+class StuckDatabase:
+    """A database that answers when it is released, and counts who asks."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.asked = 0
+        self.release = threading.Event()
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        self.asked += 1
+        self.release.wait(SECONDS)
+        with self.database.read() as db:
+            yield db
+
+
+def break_sessions(database: Database) -> None:
+    with database.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE sessions RENAME TO hidden"))
