@@ -20,8 +20,11 @@ class Networks:
         self._trunks: dict[str, Forward] = {}
 
     def pretrained(self, name: str) -> Backbone:
+        """The backbone as it comes; one without pretrained weights begins with the same ones in every process."""
         if name not in self._backbones:
-            self._backbones[name] = backbones.build(name)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                self._backbones[name] = backbones.build(name)
         return self._backbones[name]
 
     def trained(self, name: str, network: Trained) -> Backbone:

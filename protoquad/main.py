@@ -2,7 +2,7 @@
 
 import typer
 
-from protoquad import bench_commands
+from protoquad import bench_commands, keys_commands, serve_command, worker_command
 
 app = typer.Typer(
     name="protoquad",
@@ -10,4 +10,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )
+app.command()(serve_command.serve)
+app.command()(worker_command.worker)
+app.command()(worker_command.migrate)
+app.add_typer(keys_commands.app, name="keys")
 app.add_typer(bench_commands.app, name="bench")

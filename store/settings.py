@@ -49,7 +49,9 @@ class Settings(BaseSettings):
         400, description="Most pictures of old classes that a session is measured on: bounds its time."
     )
     keep_versions: PositiveInt = Field(20, description="Refined versions whose weights are kept for rolling back.")
-    worker: bool = Field(True, description="serve starts a worker process of its own.")
+    worker: bool | None = Field(
+        None, description="Whether serve starts a worker process of its own; unset: with the embedded database."
+    )
 
     # How it tells
     poll_seconds: PositiveFloat = Field(0.5, description="How often replicas and workers look for news.")
@@ -67,3 +69,7 @@ class Settings(BaseSettings):
     @property
     def embedded(self) -> bool:
         return self.url.startswith("sqlite")
+
+    @property
+    def own_worker(self) -> bool:
+        return self.embedded if self.worker is None else self.worker

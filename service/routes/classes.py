@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LOOKS = 0.2
 Prefer = Annotated[
     str | None, Header(description="`wait=N`: answer when refined, or after N seconds.", examples=["wait=30"])
 ]
-_TAUGHT = {
+_TAUGHT: dict[int | str, dict[str, Any]] = {
     201: {"model": TaughtBody, "description": "Taught and refined: you asked to wait, and it was ready in time."}
 }
 

@@ -1,0 +1,96 @@
+"""One base session, from class folders to a learner that can be published; writes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from core.backbones import Backbone
+from core.base_session import BaseConfig, base_session
+from core.inference import Forward
+from core.progress import Report
+from core.state import LearnerState
+from core.views import features_of, trainable_part
+from learners.base_folder import ClassFolder, FolderError
+from learners.base_looking import Looked, Skipped, Told, look
+from learners.loading import Trained
+from learners.networks import Networks
+
+
+@dataclass(frozen=True, eq=False)
+class GuardPictures:
+    """Pictures held out of training: files, places of their classes, and features under the new network."""
+
+    data: tuple[bytes, ...]
+    places: tuple[int, ...]
+    features: Tensor  # (g, M)
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What came of a base session; a class goes by its place among `names`."""
+
+    names: tuple[str, ...]
+    state: LearnerState
+    networks: Networks
+    guard: GuardPictures | None
+    pictures: int
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def network(self) -> Trained:
+        return Trained(self.state.weights, self.state.space, self.state.weights)
+
+    def carrier(self) -> tuple[Backbone, Forward]:
+        """The backbone with the new weights, and its trunk."""
+        backbone = self.networks.trained(self.state.backbone, self.network)
+        return backbone, self.networks.trunk(backbone, self.network)
+
+
+def base_config(backbone: Backbone, epochs: int | None = None) -> BaseConfig:
+    """A backbone without pretrained weights trains whole."""
+    config = BaseConfig() if backbone.pretrained else BaseConfig.from_scratch()
+    return config if epochs is None else replace(config, epochs=epochs)
+
+
+def look_for(
+    folders: Sequence[ClassFolder],
+    networks: Networks,
+    backbone: Backbone,
+    config: BaseConfig,
+    room: Path,
+    *,
+    max_pixels: int,
+    told: Told,
+) -> Looked:
+    """The pictures as what this session trains takes them."""
+    untaught = LearnerState.untaught(backbone)
+    trunk = networks.trunk(backbone, Trained({}, untaught.space, {})) if config.scope == "tail" else None
+    return look(folders, backbone, trunk, room, max_pixels=max_pixels, told=told)
+
+
+def learn(
+    folders: Sequence[ClassFolder],
+    looked: Looked,
+    networks: Networks,
+    backbone: Backbone,
+    config: BaseConfig,
+    report: Report,
+) -> Learnt:
+    """With a single class there is nothing to tell apart: the network stays as it was and only sees the class."""
+    guarding = _bytes_of(looked.guard_files)  # before training: files that go away now have not cost an hour yet
+    state = base_session(backbone, looked.training, config, guard=looked.guard, device=networks.device, report=report)
+    learnt = Learnt(tuple(folder.name for folder in folders), state, networks, None, len(looked), looked.skipped)
+    if looked.guard is None:
+        return learnt
+    part = trainable_part(networks.trained(backbone.name, learnt.network), config.scope)
+    features = features_of(part.to(networks.device), looked.guard.centre(), networks.device)[:, 0]
+    return replace(learnt, guard=GuardPictures(guarding, tuple(looked.guard.labels.tolist()), features))
+
+
+def _bytes_of(files: Sequence[Path]) -> tuple[bytes, ...]:
+    try:
+        return tuple(file.read_bytes() for file in files)
+    except OSError as error:
+        raise FolderError(f"{error.filename} could be read a moment ago and cannot any more; start again") from error

@@ -1,0 +1,5 @@
+"""`python -m protoquad`: how `serve` starts its worker, whatever the PATH."""
+
+from protoquad.main import app
+
+app()

@@ -1,0 +1,72 @@
+"""`protoquad keys …`: who may call the service."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from migrations import schema
+from protoquad.plain_errors import Refused, plain_errors, settings
+from store import api_keys
+from store.database import Database
+
+app = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What it is for, e.g. 'camera 3'.")] = "key",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="predict, teach (includes predict) or admin (includes both). Repeatable; admin unless set."),
+    ] = None,
+) -> None:
+    """Make a key and print it, for the only time: the service keeps just a digest."""
+    with plain_errors(), _database() as database:
+        scopes = scope or ["admin"]
+        strange = [one for one in scopes if one not in api_keys.SCOPES]
+        if strange:
+            raise Refused(f"there is no scope '{strange[0]}'; there are {', '.join(api_keys.SCOPES)}")
+        with database.write() as db:
+            key = api_keys.create(db, name, scopes)
+        typer.echo(key)
+        Console(stderr=True).print(
+            "Send it as `Authorization: Bearer …`. From now on every caller needs a key.", highlight=False
+        )
+
+
+@app.command("list")
+def list_() -> None:
+    """Show all keys, without their secrets."""
+    with plain_errors(), _database() as database:
+        with database.read() as db:
+            keys = api_keys.everything(db)
+        table = Table("id", "name", "scopes", "made", "revoked")
+        for key in keys:
+            revoked = f"{key.revoked_at:%Y-%m-%d %H:%M}" if key.revoked_at else ""
+            table.add_row(key.id, key.name, key.scopes, f"{key.created_at:%Y-%m-%d %H:%M}", revoked)
+        Console().print(table if keys else "no key was made; the service answers this machine only", highlight=False)
+
+
+@app.command()
+def revoke(own_id: Annotated[str, typer.Argument(metavar="ID", help="As `protoquad keys list` shows it.")]) -> None:
+    """Make a key useless, within seconds and for good."""
+    with plain_errors(), _database() as database:
+        with database.write() as db:
+            key = api_keys.revoke(db, own_id)
+        typer.echo(f"{key.id} ({key.name}) is revoked")
+
+
+@contextlib.contextmanager
+def _database() -> Iterator[Database]:
+    chosen = settings()
+    database = Database(chosen.url)
+    with contextlib.closing(database):
+        if chosen.embedded:
+            schema.upgrade(database)
+        else:
+            schema.require_current(database)
+        yield database
