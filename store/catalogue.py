@@ -54,8 +54,12 @@ def get(db: Session, name: str) -> Model:
 
 
 def locked(db: Session, model_id: ModelId) -> Model:
-    """The model's row, held until the transaction ends: whoever numbers a version holds it."""
-    statement = select(Model).where(Model.id == model_id).with_for_update()
+    """The model's row, held until the transaction ends: whoever numbers a version holds it.
+
+    It locks out others who ask for it, not rows that refer to the model: PostgreSQL looks the model up again when a
+    session's row changes twice in a transaction, and would wait for us while we wait for that session.
+    """
+    statement = select(Model).where(Model.id == model_id).with_for_update(key_share=True)
     model = db.scalars(statement.execution_options(populate_existing=True)).one_or_none()
     if model is None:
         raise NotThere("the model was deleted")

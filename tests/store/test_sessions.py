@@ -1,0 +1,597 @@
+"""Sessions: joined while they wait, claimed by one worker at a time, fenced by attempt, ended once."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta
+from threading import Barrier, Lock
+from time import monotonic
+
+import pytest
+from sqlalchemy.orm import Session
+
+from store import catalogue, sessions
+from store.database import Database, now
+from store.errors import Conflict, LeaseLost, NotThere
+from store.models import Model, SessionRow
+
+BOUND = 20  # seconds until a test that waits has failed
+LONG = 600.0
+OVER = -1.0  # a lease that has run out when it is given
+
+
+@pytest.fixture
+def other(db: Session) -> Model:
+    return catalogue.create(db, "cars", "resnet18", 1.0)
+
+
+def enqueue(db: Session, model: Model, *, delay: float = 0, patience: float = 0) -> SessionRow:
+    return sessions.enqueue(db, model, delay=delay, patience=patience)
+
+
+def claim(db: Session, owner: str = "worker", *, lease: float = LONG, attempts: int = 3) -> SessionRow | None:
+    return sessions.claim(db, owner, lease=lease, attempts=attempts)
+
+
+def claimed(db: Session, owner: str = "worker", *, lease: float = LONG) -> SessionRow:
+    row = claim(db, owner, lease=lease)
+    assert row is not None
+    return row
+
+
+def story(db: Session, row: SessionRow) -> list[str]:
+    return [event.event for event in sessions.events(db, row.id, after=0)]
+
+
+def seconds(later: datetime, earlier: datetime) -> float:
+    return (later - earlier).total_seconds()
+
+
+# Waiting
+
+
+def test_a_queued_session_waits_for_its_delay(db: Session, model: Model) -> None:
+    """Nobody gets it before."""
+    row = sessions.enqueue(db, model, delay=LONG, patience=LONG, request_id="request 1")
+
+    assert (row.status, row.attempt, row.failures, row.request_id) == ("queued", 0, 0, "request 1")
+    assert seconds(row.ready_at, row.created_at) == LONG
+    assert claim(db) is None
+    assert story(db, row) == ["queued"]
+
+
+def test_a_burst_of_teaching_becomes_one_session(db: Session, model: Model, other: Model) -> None:
+    """Whoever comes joins the one that waits, which keeps its first request; another model has its own."""
+    first = sessions.enqueue(db, model, delay=1, patience=9, request_id="first")
+    second = sessions.enqueue(db, model, delay=1, patience=9, request_id="second")
+
+    assert first is second
+    assert first.request_id == "first"
+    assert enqueue(db, other).id != first.id
+    assert story(db, first) == ["queued"]
+
+
+def test_each_joining_puts_the_start_off(db: Session, model: Model) -> None:
+    """By the delay, from the moment of joining."""
+    enqueue(db, model, delay=0, patience=LONG)
+    before = now(db)
+    row = enqueue(db, model, delay=60, patience=LONG)
+
+    assert 60 <= seconds(row.ready_at, before) < 60 + BOUND
+
+
+def test_patience_bounds_how_far_the_start_is_put_off(db: Session, model: Model) -> None:
+    """Counted from the first; it starts in the end, however fast the teaching goes on."""
+    enqueue(db, model, delay=2, patience=20)
+    row = enqueue(db, model, delay=LONG, patience=20)
+
+    assert seconds(row.ready_at, row.created_at) == 20
+
+
+@pytest.mark.parametrize(("delay", "patience"), [(0, 0), (1, LONG), (LONG, 1)])
+def test_joining_never_brings_the_start_forward(db: Session, model: Model, delay: float, patience: float) -> None:
+    """Whoever was told a time may rely on it."""
+    planned = enqueue(db, model, delay=60, patience=LONG).ready_at
+
+    assert enqueue(db, model, delay=delay, patience=patience).ready_at >= planned
+
+
+def test_what_is_taught_during_a_session_waits_for_the_next(db: Session, model: Model) -> None:
+    """A session that runs is not joined: it has read its pictures already."""
+    enqueue(db, model)
+    running = claimed(db)
+    later = enqueue(db, model)
+
+    assert later.id != running.id
+    assert (running.status, later.status) == ("running", "queued")
+
+
+# Claiming
+
+
+def test_a_claimed_session_runs_under_a_lease(db: Session, model: Model) -> None:
+    """It says who has it, until when, and the how-manyth attempt it is."""
+    enqueue(db, model)
+    before = now(db)
+    row = claimed(db, "worker 1", lease=30)
+
+    assert (row.status, row.owner, row.attempt, row.failures) == ("running", "worker 1", 1, 0)
+    assert row.started_at is not None
+    assert row.lease_until is not None
+    assert 30 <= seconds(row.lease_until, before) < 30 + BOUND
+    assert [(event.event, event.data) for event in sessions.events(db, row.id, after=0)] == [
+        ("queued", {}),
+        ("running", {"attempt": 1}),
+    ]
+
+
+def test_with_nothing_to_do_nothing_is_claimed(db: Session, model: Model) -> None:
+    """Nor what somebody else has, nor what has ended."""
+    assert claim(db) is None
+    enqueue(db, model)
+    row = claimed(db)
+    assert claim(db) is None
+    sessions.finish(db, row.id, 1, "succeeded")
+    assert claim(db) is None
+
+
+def test_the_oldest_session_goes_first(db: Session, model: Model, other: Model) -> None:
+    """By when it was made, whichever model it belongs to; models run in parallel."""
+    made = [enqueue(db, other).id, enqueue(db, model).id]
+
+    assert [claimed(db, name).id for name in ("worker 1", "worker 2")] == made
+
+
+def test_one_that_is_not_ready_holds_up_no_other(db: Session, model: Model, other: Model) -> None:
+    """The oldest that may run is taken."""
+    enqueue(db, model, delay=LONG)
+    ready = enqueue(db, other)
+
+    assert claimed(db).id == ready.id
+    assert claim(db) is None
+
+
+def test_a_model_runs_one_session_at_a_time(db: Session, model: Model) -> None:
+    """The next starts when it has ended."""
+    enqueue(db, model)
+    first = claimed(db)
+    second = enqueue(db, model)
+    assert claim(db, "another") is None
+
+    sessions.finish(db, first.id, 1, "succeeded")
+
+    assert claimed(db, "another").id == second.id
+
+
+def test_a_certain_session_can_be_claimed(db: Session, model: Model, other: Model) -> None:
+    """If it may run at all; otherwise nothing is taken in its place."""
+    late, wanted = enqueue(db, model, delay=LONG), enqueue(db, other)
+
+    assert sessions.claim(db, "worker", lease=LONG, attempts=3, session_id=late.id) is None
+    assert sessions.claim(db, "worker", lease=LONG, attempts=3, session_id=wanted.id) is wanted
+
+
+# Losing a worker
+
+
+def test_a_session_whose_lease_ran_out_is_taken_over(db: Session, model: Model) -> None:
+    """As a new attempt, ahead of whatever the model has queued since; the lost one is counted."""
+    enqueue(db, model)
+    lost = claimed(db, "lost", lease=OVER)
+    started = lost.started_at
+    enqueue(db, model)
+    row = claimed(db, "next")
+
+    assert row.id == lost.id
+    assert (row.owner, row.attempt, row.failures) == ("next", 2, 1)
+    assert row.error == "worker lost was lost in attempt 1"
+    assert row.started_at == started
+
+
+def test_a_lost_worker_is_too_late_for_anything(db: Session, model: Model) -> None:
+    """Its attempt is outdated: it can neither renew, report, finish, fail nor release."""
+    enqueue(db, model)
+    old = claimed(db, lease=OVER)
+    row = claimed(db, "next")
+
+    for act in (
+        lambda: sessions.renew(db, old.id, 1, LONG),
+        lambda: sessions.progressed(db, old.id, 1, {"step": 1}),
+        lambda: sessions.finish(db, old.id, 1, "succeeded", version=1),
+        lambda: sessions.failed(db, old.id, 1, "error", attempts=1),
+        lambda: sessions.release(db, old.id, 1),
+        lambda: sessions.fenced(db, old.id, 1),
+    ):
+        with pytest.raises(LeaseLost, match="no longer attempt 1's"):
+            act()
+    assert (row.status, row.owner, row.attempt, row.version, row.progress) == ("running", "next", 2, None, None)
+    assert sessions.fenced(db, row.id, 2) is row
+
+
+def test_a_worker_whose_lease_ran_out_unnoticed_may_go_on(db: Session, model: Model) -> None:
+    """Nobody has taken it over: nothing is lost by letting it."""
+    enqueue(db, model)
+    row = claimed(db, lease=OVER)
+    sessions.renew(db, row.id, 1, LONG)
+
+    assert claim(db, "another") is None
+    sessions.finish(db, row.id, 1, "succeeded")
+    assert row.failures == 0
+
+
+def test_a_session_that_loses_all_its_workers_has_failed(db: Session, model: Model) -> None:
+    """After as many as are allowed; then the model's next one may run."""
+    enqueue(db, model)
+    row = claimed(db, "worker 1", lease=OVER)
+    assert claimed(db, "worker 2", lease=OVER) is row
+    following = enqueue(db, model)
+    assert claim(db, "worker 3", attempts=2) is None
+
+    assert (row.status, row.failures, row.attempt) == ("failed", 2, 2)
+    assert row.error == "worker worker 2 was lost in attempt 2"
+    assert row.finished_at is not None
+    assert story(db, row) == ["queued", "running", "running", "failed"]
+    assert claimed(db).id == following.id
+
+
+def test_renewing_extends_the_lease(db: Session, model: Model) -> None:
+    """From now on, and answers that nobody asked it to stop."""
+    enqueue(db, model)
+    row = claimed(db, lease=OVER)
+
+    assert sessions.renew(db, row.id, 1, LONG) is False
+    assert row.lease_until is not None
+    assert seconds(row.lease_until, now(db)) > LONG - BOUND
+
+
+def test_a_released_session_is_free_at_once_and_not_counted(db: Session, model: Model) -> None:
+    """A worker that shuts down has not failed, however often; nor does a newer session overtake."""
+    enqueue(db, model)
+    row = claimed(db)
+    enqueue(db, model)
+    for attempt in range(1, 5):
+        sessions.release(db, row.id, attempt)
+        assert claimed(db, f"worker {attempt}") is row
+
+    assert (row.attempt, row.failures, row.error) == (5, 0, None)
+    assert story(db, row)[:4] == ["queued", "running", "released", "running"]
+
+
+def test_a_session_of_a_deleted_model_can_be_written_by_nobody(db: Session, model: Model) -> None:
+    """Neither then nor when another model's sessions begin: its id never comes back."""
+    enqueue(db, model)
+    row = claimed(db)
+    lost = row.id
+    catalogue.delete(db, "birds")
+    db.expunge(row)
+    enqueue(db, catalogue.create(db, "birds", "resnet18", 1.0))
+    assert claimed(db).id != lost
+
+    with pytest.raises(LeaseLost):
+        sessions.finish(db, lost, 1, "succeeded")
+
+
+# Ending
+
+
+def test_a_session_ends_with_its_outcome(db: Session, model: Model) -> None:
+    """What is told of it is what is known of it."""
+    enqueue(db, model)
+    row = claimed(db)
+    sessions.finish(db, row.id, 1, "succeeded", verdict="promoted", reason="it is better", version=4)
+
+    assert (row.status, row.verdict, row.reason, row.version, row.error) == (
+        "succeeded",
+        "promoted",
+        "it is better",
+        4,
+        None,
+    )
+    assert row.lease_until is None
+    assert row.finished_at is not None
+    last = sessions.events(db, row.id, after=0)[-1]
+    assert (last.event, last.data) == (
+        "succeeded",
+        {"verdict": "promoted", "reason": "it is better", "version": 4},
+    )
+
+
+def test_a_session_ends_once(db: Session, model: Model) -> None:
+    """Even for the attempt that ended it."""
+    enqueue(db, model)
+    row = claimed(db)
+    sessions.finish(db, row.id, 1, "succeeded")
+
+    with pytest.raises(LeaseLost):
+        sessions.finish(db, row.id, 1, "failed")
+    assert row.status == "succeeded"
+
+
+def test_a_session_that_fails_is_tried_again(db: Session, model: Model) -> None:
+    """At once, by whoever comes, as often as is allowed."""
+    enqueue(db, model)
+    row = claimed(db)
+
+    assert sessions.failed(db, row.id, 1, "out of memory", attempts=2) is False
+    assert (row.status, row.owner, row.failures, row.error) == ("running", None, 1, "out of memory")
+    assert claimed(db, "next") is row
+    assert row.failures == 1, "a failure that was reported is not also a lost worker"
+    assert sessions.failed(db, row.id, 2, "out of memory again", attempts=2) is True
+    assert (row.status, row.failures, row.error) == ("failed", 2, "out of memory again")
+    assert story(db, row) == ["queued", "running", "retry", "running", "failed"]
+
+
+def test_progress_is_kept_and_told(db: Session, model: Model) -> None:
+    """The newest with the session, all of it as events."""
+    enqueue(db, model)
+    row = claimed(db)
+    for step in (1, 2):
+        sessions.progressed(db, row.id, 1, {"step": step, "of": 2})
+
+    assert row.progress == {"step": 2, "of": 2}
+    assert [event.data for event in sessions.events(db, row.id, after=0) if event.event == "progress"] == [
+        {"step": 1, "of": 2},
+        {"step": 2, "of": 2},
+    ]
+
+
+# Cancelling
+
+
+def test_a_queued_session_is_cancelled_at_once(db: Session, model: Model) -> None:
+    """Nobody claims it, and what is taught afterwards gets a new one."""
+    row = enqueue(db, model)
+    sessions.cancel(db, model.id, row.id)
+
+    assert (row.status, row.cancel_requested) == ("cancelled", True)
+    assert row.finished_at is not None
+    assert claim(db) is None
+    assert enqueue(db, model).id != row.id
+
+
+def test_a_running_session_is_asked_to_stop(db: Session, model: Model) -> None:
+    """Its worker learns of it when it renews, and ends it."""
+    enqueue(db, model)
+    row = claimed(db)
+    assert sessions.cancel(db, model.id, row.id).status == "running"
+
+    assert sessions.renew(db, row.id, 1, LONG) is True
+    sessions.finish(db, row.id, 1, "cancelled")
+    assert row.status == "cancelled"
+
+
+def test_who_takes_over_a_cancelled_session_learns_of_it(db: Session, model: Model) -> None:
+    """The wish outlives the worker that it was addressed to."""
+    enqueue(db, model)
+    row = claimed(db, lease=OVER)
+    sessions.cancel(db, model.id, row.id)
+
+    assert claimed(db, "next").cancel_requested
+
+
+@pytest.mark.parametrize("status", ["succeeded", "failed", "cancelled"])
+def test_a_finished_session_cannot_be_cancelled(db: Session, model: Model, status: str) -> None:
+    """It is too late, and the refusal says what became of it."""
+    enqueue(db, model)
+    row = claimed(db)
+    sessions.finish(db, row.id, 1, status)
+
+    with pytest.raises(Conflict, match=f"session {row.id} has {status} already"):
+        sessions.cancel(db, model.id, row.id)
+    assert not row.cancel_requested
+
+
+def test_a_session_of_another_model_cannot_be_cancelled(db: Session, model: Model, other: Model) -> None:
+    """For this model it does not exist."""
+    row = enqueue(db, other)
+
+    with pytest.raises(NotThere):
+        sessions.cancel(db, model.id, row.id)
+    assert row.status == "queued"
+
+
+# Looking
+
+
+@pytest.mark.parametrize("session_id", [-(2**63), -1, 0, 10**6, 2**63 - 1, 2**63, 10**30])
+def test_any_number_that_is_no_session_is_not_there(db: Session, model: Model, session_id: int) -> None:
+    """Also one that no column could hold."""
+    enqueue(db, model)
+
+    with pytest.raises(NotThere, match=f"no session {session_id};"):
+        sessions.get(db, model.id, session_id)
+
+
+def test_a_session_is_found_only_in_its_own_model(db: Session, model: Model, other: Model) -> None:
+    """Ids are shared between models, sight is not."""
+    row = enqueue(db, model)
+
+    assert sessions.get(db, model.id, row.id) is row
+    with pytest.raises(NotThere):
+        sessions.get(db, other.id, row.id)
+
+
+def test_pages_follow_each_other_by_the_last_id_seen(db: Session, model: Model, other: Model) -> None:
+    """Newest first, of this model alone."""
+    made = []
+    for _ in range(5):
+        made.append(enqueue(db, model).id)
+        sessions.cancel(db, model.id, made[-1])
+        sessions.cancel(db, other.id, enqueue(db, other).id)
+    first = sessions.page(db, model.id, before=None, limit=3)
+    second = sessions.page(db, model.id, before=first[-1].id, limit=3)
+
+    assert [row.id for row in first + second] == made[::-1]
+    assert sessions.page(db, model.id, before=made[0], limit=3) == []
+
+
+def test_events_go_on_after_the_last_one_seen(db: Session, model: Model, other: Model) -> None:
+    """Of this session alone, in order."""
+    row = enqueue(db, model)
+    (seen,) = sessions.events(db, row.id, after=0)
+    enqueue(db, other)
+    claimed(db)
+    sessions.progressed(db, row.id, 1, {"step": 1})
+
+    assert [event.event for event in sessions.events(db, row.id, after=seen.id)] == ["running", "progress"]
+
+
+def test_sessions_are_counted_by_state(db: Session, model: Model, other: Model) -> None:
+    """With the age of the one that waits longest."""
+    assert (sessions.counts(db), sessions.oldest_queued(db)) == ({}, None)
+    first = enqueue(db, model, delay=LONG)
+    enqueue(db, other, delay=LONG)
+    assert sessions.counts(db) == {"queued": 2}
+    assert sessions.oldest_queued(db) == first.created_at
+
+    sessions.cancel(db, model.id, first.id)
+
+    assert sessions.counts(db) == {"queued": 1, "cancelled": 1}
+    assert sessions.oldest_queued(db) != first.created_at
+
+
+def test_only_the_steps_of_what_ended_long_ago_are_forgotten(db: Session, model: Model, other: Model) -> None:
+    """The session itself keeps its outcome."""
+    ended, waiting = enqueue(db, model), enqueue(db, other)
+    sessions.cancel(db, model.id, ended.id)
+    sessions.forget_events(db, older_than=now(db) - timedelta(hours=1))
+    assert story(db, ended) == ["queued", "cancelled"]
+
+    sessions.forget_events(db, older_than=now(db))
+
+    assert (story(db, ended), story(db, waiting)) == ([], ["queued"])
+    assert sessions.get(db, model.id, ended.id).status == "cancelled"
+
+
+# Many workers
+
+
+def test_many_workers_share_the_sessions_of_several_models(database: Database) -> None:
+    """Eight workers and forty sessions of five models: each runs once, and one of a model at a time."""
+    workers, models, each = 8, 5, 8
+    with database.write() as db:
+        made = [catalogue.create(db, f"model {number}", "resnet18", 1.0) for number in range(models)]
+        for model in made:
+            enqueue(db, model)
+    start, guard, bound = Barrier(workers, timeout=BOUND), Lock(), monotonic() + BOUND
+    running: Counter[int] = Counter()
+    done: Counter[int] = Counter()
+    overlaps: list[int] = []
+
+    def work(name: str) -> None:
+        start.wait()
+        while sum(done.values()) < models * each and monotonic() < bound:
+            with database.write() as db:
+                row = claim(db, name)
+            if row is None:
+                continue
+            with guard:
+                running[row.model_id] += 1
+                if running[row.model_id] > 1:
+                    overlaps.append(row.id)
+                done[row.id] += 1
+            with database.write() as db:
+                model = catalogue.locked(db, row.model_id)
+                with guard:  # before the end is visible, or the next could begin first
+                    running[row.model_id] -= 1
+                sessions.finish(db, row.id, row.attempt, "succeeded")
+                if len(sessions.page(db, model.id, before=None, limit=each)) < each:
+                    enqueue(db, model)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for task in [pool.submit(work, f"worker {number}") for number in range(workers)]:
+            task.result(timeout=BOUND)
+
+    with database.read() as db:
+        assert sessions.counts(db) == {"succeeded": models * each}
+        ended = [row for model in made for row in sessions.page(db, model.id, before=None, limit=99)]
+    assert overlaps == []
+    assert sorted(done.values()) == [1] * (models * each)
+    assert {(row.attempt, row.failures) for row in ended} == {(1, 0)}
+
+
+def test_an_abandoned_session_is_taken_over_by_one(database: Database) -> None:
+    """However many come for it at once."""
+    workers = 6
+    with database.write() as db:
+        enqueue(db, catalogue.create(db, "birds", "resnet18", 1.0))
+        claimed(db, "lost", lease=OVER)
+    start = Barrier(workers, timeout=BOUND)
+
+    def take_over(name: str) -> int | None:
+        start.wait()
+        with database.write() as db:
+            row = claim(db, name)
+            return row and row.attempt
+
+    with ThreadPoolExecutor(workers) as pool:
+        tasks = [pool.submit(take_over, f"worker {number}") for number in range(workers)]
+        attempts = [task.result(timeout=BOUND) for task in tasks]
+
+    assert [attempt for attempt in attempts if attempt] == [2]
+
+
+def test_a_session_can_be_cancelled_while_its_model_is_taught(database: Database) -> None:
+    """Neither waits for what the other holds, in any order of the two."""
+    rounds = 20
+    with database.write() as db:
+        model_id = catalogue.create(db, "birds", "resnet18", 1.0).id
+    start, bound = Barrier(2, timeout=BOUND), monotonic() + BOUND
+    taught: list[int] = []
+
+    def teach() -> None:
+        start.wait()
+        for _ in range(rounds):
+            with database.write() as db:
+                taught.append(enqueue(db, catalogue.locked(db, model_id)).id)
+
+    def cancel() -> None:
+        start.wait()
+        while len(taught) < rounds and monotonic() < bound:
+            with database.read() as db:
+                newest = sessions.page(db, model_id, before=None, limit=1)
+            with database.write() as db, suppress(Conflict):
+                for row in newest:
+                    sessions.cancel(db, model_id, row.id)
+
+    with ThreadPoolExecutor(2) as pool:
+        for task in [pool.submit(teach), pool.submit(cancel)]:
+            task.result(timeout=BOUND)
+
+    with database.read() as db:
+        assert sum(sessions.counts(db).values()) == len(set(taught))
+
+
+def test_teaching_and_claiming_at_once_loses_nothing(database: Database) -> None:
+    """Each joining finds a session that has not begun, or makes one: none joins one that is running already."""
+    rounds = 20
+    with database.write() as db:
+        model_id = catalogue.create(db, "birds", "resnet18", 1.0).id
+    start, bound = Barrier(2, timeout=BOUND), monotonic() + BOUND
+    joined: list[int] = []
+
+    def teach() -> None:
+        start.wait()
+        for _ in range(rounds):
+            with database.write() as db:
+                row = enqueue(db, catalogue.locked(db, model_id))
+                assert row.status == "queued"
+                joined.append(row.id)
+
+    def work() -> None:
+        start.wait()
+        while len(joined) < rounds and monotonic() < bound:
+            with database.write() as db:
+                row = claim(db)
+                if row is not None:
+                    sessions.finish(db, row.id, row.attempt, "succeeded")
+
+    with ThreadPoolExecutor(2) as pool:
+        for task in [pool.submit(teach), pool.submit(work)]:
+            task.result(timeout=BOUND)
+
+    with database.read() as db:
+        counts = sessions.counts(db)
+    assert sum(counts.values()) == len(set(joined))
+    assert counts.get("queued", 0) <= 1
+    assert set(counts) <= {"queued", "succeeded"}
