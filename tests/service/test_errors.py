@@ -93,6 +93,13 @@ def test_a_problem_without_a_kind_is_about_blank(app: FastAPI, ask: Ask) -> None
     assert problem(response).type == "about:blank"
 
 
+def test_text_that_has_no_utf_8_can_be_answered(app: FastAPI, ask: Ask) -> None:
+    """A caller's half of a surrogate pair, repeated in a detail, is no fault of ours."""
+    response = ask(raising(app, NotThere("there is no '\ud800'")), "GET", "/it")
+
+    assert problem(response).detail == "there is no '?'"
+
+
 def test_unusable_images_say_how_many_and_why() -> None:
     """The detail alone is enough for whoever sees no more than that."""
     refused = unusable_images([ImageProblem(index=3, filename=None, reason="it is torn")], total=5)

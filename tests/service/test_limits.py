@@ -260,22 +260,42 @@ def test_a_flood_behind_a_begun_answer_ends_it() -> None:
 
 def test_a_begun_answer_waits_for_the_body_as_long_as_it_takes() -> None:
     """A late body is no reason to break off an answer that is already on its way."""
-    release = asyncio.Event()
+    listening = asyncio.Event()
 
     async def answer_first(_: Any, receive: Any, send: Any) -> None:
         waiting = asyncio.create_task(receive())
+        await asyncio.wait_for(listening.wait(), SECONDS)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         heard = await waiting
         await send({"type": "http.response.body", "body": heard["body"]})
 
-    async def late() -> dict[str, Any]:
-        asyncio.get_running_loop().call_later(0.1, release.set)
-        await asyncio.wait_for(release.wait(), SECONDS)
-        return whole(b"late")
+    async def not_in_time() -> None:
+        listening.set()
+        await asyncio.wait_for(asyncio.Event().wait(), SECONDS)
 
-    sent = call(BodyLimit(answer_first, CAP, seconds=0.01), [late])
+    sent = call(BodyLimit(answer_first, CAP, seconds=0.05), [not_in_time, whole(b"late")])
 
     assert [message.get("status", message.get("body")) for message in sent] == [200, b"late"]
+
+
+def test_a_handler_may_wait_for_its_client_to_leave() -> None:
+    """Once the body is whole its time limit is over, also where the answer has not begun."""
+    release = asyncio.Event()
+
+    async def wait_first(_: Any, receive: Any, send: Any) -> None:
+        await receive()
+        heard = await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": heard["type"].encode()})
+
+    async def leave_late() -> dict[str, Any]:
+        asyncio.get_running_loop().call_later(0.1, release.set)
+        await asyncio.wait_for(release.wait(), SECONDS)
+        return {"type": "http.disconnect"}
+
+    sent = call(BodyLimit(wait_first, CAP, seconds=0.01), [whole(b"hi"), leave_late])
+
+    assert [message.get("status", message.get("body")) for message in sent] == [200, b"http.disconnect"]
 
 
 def test_an_error_of_the_application_passes() -> None:

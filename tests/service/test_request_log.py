@@ -135,6 +135,14 @@ def test_requests_have_ids_of_their_own(app: FastAPI, ask: Ask, log: Requests) -
     assert "model" not in second
 
 
+def test_what_was_bound_before_a_request_is_not_said_of_it(app: FastAPI, ask: Ask, log: Requests) -> None:
+    """A connection's context may still hold what an earlier request left in it."""
+    with structlog.contextvars.bound_contextvars(stale="yes"):
+        ask(app, "POST", "/echo/a")
+
+    assert [line["event"] for line in log if "stale" not in line] == ["handled", "request"]
+
+
 @pytest.mark.parametrize("path", ["/async", "/sync"])
 def test_what_a_handler_notes_is_in_the_closing_line(app: FastAPI, ask: Ask, log: Requests, path: str) -> None:
     """Whether it runs on the event loop or in a thread, which has a copy of the context."""
@@ -216,6 +224,19 @@ def test_a_client_that_leaves_before_the_answer_is_a_499(
     assert (log.closing["status"], log.closing["bytes_in"], log.closing["level"]) == (499, 4, "info")
 
 
+def test_an_answer_to_nobody_is_a_499_too(log: Requests) -> None:
+    """The client was gone before it began, whatever status it carries."""
+
+    async def answer_late(_: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    asyncio.run(call(RequestLog(answer_late), {"type": "http.disconnect"}))
+
+    assert log.closing["status"] == 499
+
+
 def test_a_stream_of_events_is_logged_when_its_reader_leaves(
     app: FastAPI, log: Requests, serve: Callable[..., Any]
 ) -> None:
@@ -256,8 +277,8 @@ def test_what_is_not_http_passes_untouched(log: Requests) -> None:
     assert log == []
 
 
-async def call(app: Any) -> None:
+async def call(app: Any, message: Any = None) -> None:
     async def channel(*_: Any) -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return message or {"type": "http.request", "body": b"", "more_body": False}
 
     await app({"type": "http", "method": "GET", "path": "/", "headers": []}, channel, channel)
