@@ -1,0 +1,149 @@
+"""`protoquad export` and `protoquad import`: a model as one file, to keep or to take elsewhere."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from migrations import schema
+from protoquad.plain_errors import Refused, plain_errors, settings
+from protoquad.ready_database import ready_database
+from service.errors import Problem
+from service.uploads import model_name
+from store import archive, classes
+from store.archive import Label
+from store.database import Database
+from store.errors import SchemaMismatch
+from store.models import Model
+from store.settings import Settings
+
+MEGABYTE = 2**20
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="The model to write.")],
+    file: Annotated[Path, typer.Argument(help="Where to; the folder must exist.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+) -> None:
+    """Write a model with all it knows, and every picture stored for it, to one file. The service may run meanwhile."""
+    with plain_errors("stopped; no archive was written"), _plain_file_errors(file):
+        chosen = settings()
+        home = _home(chosen)
+        _require_place(file, home, force=force)
+        with ready_database(chosen) as database, _bar("exporting") as told:
+            _export(database, model, file.resolve(), told, force=force)
+        _say(f"model '{model}' is in {file} ({file.stat().st_size / MEGABYTE:,.1f} MB)")
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="What `protoquad export` wrote.")],
+    model: Annotated[
+        str | None, typer.Option(help="Name it here; its own name unless set.", show_default=False)
+    ] = None,
+) -> None:
+    """Read a model from a file. It answers as it did where it was exported; the file is left as it is."""
+    with plain_errors("stopped; nothing was imported"), _plain_file_errors(file):
+        chosen = settings()
+        label = archive.label(file)
+        name = _model_name(label.model if model is None else model)
+        with ready_database(chosen) as database, _up_to_date(file, label, chosen.home) as path:
+            with _bar("importing") as told:
+                arrived = archive.read(path, database, name, told)
+            _tell(database, arrived)
+
+
+def _home(chosen: Settings) -> Path | None:
+    """The embedded database's file, which an export does not bring into being."""
+    if not chosen.embedded:
+        return None
+    path = Path(chosen.url.removeprefix("sqlite:///"))
+    if not path.is_file():
+        raise Refused(f"there is no database at {path}; set PROTOQUAD_HOME to the folder that holds it")
+    return path
+
+
+def _require_place(file: Path, home: Path | None, *, force: bool) -> None:
+    if not file.parent.is_dir():
+        raise Refused(f"the folder {file.parent} does not exist; make it first")
+    if file.is_dir():
+        raise Refused(f"{file} is a folder; name a file in it")
+    if home is not None and file.exists() and file.samefile(home):
+        raise Refused(f"{file} is the database itself; name another file")
+    if file.exists() and not force:
+        raise Refused(f"{file} exists already; name another file, or replace it with --force")
+
+
+def _export(database: Database, model: str, file: Path, told: archive.Told, *, force: bool) -> None:
+    """Written beside its place and moved there once it is whole, so that no half archive is ever found."""
+    with TemporaryDirectory(dir=file.parent, prefix=".protoquad-export-") as folder:
+        path = Path(folder) / "archive"
+        with closing(Database(f"sqlite:///{path}")) as empty:
+            schema.upgrade(empty)
+        archive.write(database, model, path, told)
+        if file.exists() and not force:
+            raise Refused(f"{file} came into being meanwhile; name another file, or replace it with --force")
+        path.replace(file)
+
+
+@contextmanager
+def _up_to_date(file: Path, label: Label, home: Path) -> Iterator[Path]:
+    """The archive with this release's tables: itself, or a migrated copy that is gone afterwards."""
+    if label.revision == schema.head():
+        yield file
+        return
+    home.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=home, prefix=".protoquad-import-") as folder:
+        path = Path(folder) / "archive"
+        shutil.copyfile(file, path)
+        try:
+            with closing(Database(f"sqlite:///{path}")) as older:
+                schema.upgrade(older)
+        except SchemaMismatch as error:
+            raise SchemaMismatch(
+                f"{file} was written by a newer release: its schema is {label.revision}, this release knows "
+                f"{schema.head()} and older; install that release here first"
+            ) from error
+        archive.settle(path)
+        yield path
+
+
+def _tell(database: Database, model: Model) -> None:
+    with database.read() as db:
+        number, waiting = classes.count(db, model.id), len(classes.waiting(db, model.id))
+    _say(f"model '{model.name}' is here: version {model.head}, {number} {'class' if number == 1 else 'classes'}")
+    if waiting:
+        _say(f"{waiting} of them will be refined by the session that is queued now")
+
+
+@contextmanager
+def _plain_file_errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"{error.filename or file}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[archive.Told]:
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda copied, total: bar.update(task, completed=copied, total=total)
+
+
+def _model_name(text: str) -> str:
+    try:
+        return model_name(text)
+    except Problem as problem:
+        raise Refused(problem.detail) from problem
+
+
+def _say(line: str) -> None:
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
