@@ -4,6 +4,7 @@ A transaction that will write says so at its start. SQLite then takes its one wr
 transaction that read first and wrote later would fail, however long it was willing to wait.
 """
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,13 +72,23 @@ def now(db: Session) -> datetime:
 
 def _set_up_sqlite(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # transactions begin where SQLAlchemy says so, not where the driver guesses
-    for pragma in (
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-        f"busy_timeout = {BUSY_SECONDS}000",
-    ):
+    for pragma in (f"busy_timeout = {BUSY_SECONDS}000", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
+    _use_write_ahead_log(connection)
+
+
+def _use_write_ahead_log(connection: Any) -> None:
+    """SQLite does not wait here by itself: of several that open a new file at once, all but one would fail."""
+    patience = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

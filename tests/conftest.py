@@ -124,7 +124,8 @@ def _postgresql_databases(postgresql: Server) -> Callable[[bool], str]:
 
     def make(migrated: bool) -> str:
         name = f"test_{next(numbers)}"
-        postgresql.administer("CREATE DATABASE {} TEMPLATE {}", name, "migrated" if migrated else "template0")
+        template = "migrated" if migrated else "template0"
+        postgresql.administer("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, template)
         return name
 
     return make

@@ -133,6 +133,25 @@ def test_a_second_writer_of_sqlite_waits_before_it_reads(tmp_path: Path) -> None
     database.close()
 
 
+def test_a_new_file_can_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    """None is told that it is locked."""
+    together = 8
+    start = Barrier(together, timeout=BOUND)
+
+    def open_and_close() -> str:
+        database = Database(f"sqlite:///{tmp_path / 'new.db'}")
+        start.wait()
+        with database.write() as db:
+            mode = db.execute(text("PRAGMA journal_mode")).scalar_one()
+        database.close()
+        return str(mode)
+
+    with ThreadPoolExecutor(together) as pool:
+        modes = [task.result(timeout=BOUND) for task in [pool.submit(open_and_close) for _ in range(together)]]
+
+    assert modes == ["wal"] * together
+
+
 def test_two_at_once_cannot_take_a_name(database: Database) -> None:
     """One of them has it, the others are told so."""
     together = 4
