@@ -10,7 +10,7 @@ from core.backbones import Backbone
 from core.base_session import BaseConfig, base_session
 from core.inference import Forward
 from core.progress import Report
-from core.state import LearnerState
+from core.state import LearnerState, weights_of
 from core.views import features_of, trainable_part
 from learners.base_folder import ClassFolder, FolderError
 from learners.base_looking import Looked, Skipped, Told, look
@@ -81,6 +81,8 @@ def learn(
     """With a single class there is nothing to tell apart: the network stays as it was and only sees the class."""
     guarding = _bytes_of(looked.guard_files)  # before training: files that go away now have not cost an hour yet
     state = base_session(backbone, looked.training, config, guard=looked.guard, device=networks.device, report=report)
+    if not state.weights:  # of no epoch; what a backbone is without them is another network in every process
+        state = replace(state, weights=weights_of(backbone, config.scope))
     learnt = Learnt(tuple(folder.name for folder in folders), state, networks, None, len(looked), looked.skipped)
     if looked.guard is None:
         return learnt
