@@ -1,5 +1,7 @@
 """Networks kept warm: each backbone built once, its trunk compiled once for all models on it."""
 
+import threading
+
 import torch
 from torch import Tensor
 
@@ -16,16 +18,18 @@ class Networks:
     def __init__(self, device: torch.device, engine: Engine) -> None:
         self.device = device
         self.engine = engine
+        self._building = threading.Lock()
         self._backbones: dict[str, Backbone] = {}
         self._trunks: dict[str, Forward] = {}
 
     def pretrained(self, name: str) -> Backbone:
         """The backbone as it comes; one without pretrained weights begins with the same ones in every process."""
-        if name not in self._backbones:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
-                self._backbones[name] = backbones.build(name)
-        return self._backbones[name]
+        with self._building:  # one at a time: two would draw from the same random numbers
+            if name not in self._backbones:
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(0)
+                    self._backbones[name] = backbones.build(name)
+            return self._backbones[name]
 
     def trained(self, name: str, network: Trained) -> Backbone:
         return with_weights(self.pretrained(name), network.weights)

@@ -1,4 +1,8 @@
-"""What a route may ask for: the parts of the running service, and the model it acts on."""
+"""What a route may ask for: the parts of the running service, and the model it acts on.
+
+All of it is asynchronous though it waits for nothing: FastAPI would give each plain function a thread, and there is
+none left when the database does not answer.
+"""
 
 from typing import Annotated
 
@@ -32,24 +36,24 @@ class Parts:
         self.stopping = False
 
 
-def parts(request: Request) -> Parts:
+async def parts(request: Request) -> Parts:
     found: Parts = request.app.state.parts
     return found
 
 
-def named_model(
+async def named_model(
     model: Annotated[str, Path(description="Name of the model.", examples=["birds"], max_length=63)],
 ) -> str:
     return model
 
 
-def chosen_model(request: Request) -> str:
+async def chosen_model(request: Request) -> str:
     """The model in the path, or the default one."""
     name = request.path_params.get("model", DEFAULT)
     return model_name(str(name))
 
 
-def cursor(
+async def cursor(
     cursor: Annotated[str | None, Query(description="`next` of the page before.", max_length=20)] = None,
 ) -> int | None:
     if cursor is None:
@@ -60,7 +64,7 @@ def cursor(
     return int(cursor)
 
 
-def idempotency_key(
+async def idempotency_key(
     key: Annotated[
         str | None,
         Header(

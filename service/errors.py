@@ -156,6 +156,16 @@ def unreachable_database() -> Problem:
     )
 
 
+def overloaded(why: Exception) -> Problem:
+    return Problem(
+        503,
+        "Too many pictures wait",
+        f"{why}; try again in a second",
+        slug="overloaded",
+        headers={"Retry-After": "1"},
+    )
+
+
 def request_id(request: Request) -> str | None:
     found = getattr(request.state, "request_id", None)
     return found if isinstance(found, str) else None

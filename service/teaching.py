@@ -25,16 +25,16 @@ from learners.openness import openness
 from learners.pictures import AT_ONCE, views_of
 from learners.teaching import Taught, openness_with, taught
 from service.decoding import each
-from service.engine.batching import Batcher
+from service.engine.batching import Batcher, Overloaded
 from service.engine.network import Network
 from service.engine.shelf import Served, Shelf
-from service.errors import ImageProblem, Problem, unusable_images
+from service.errors import ImageProblem, Problem, overloaded, unusable_images
 from service.schemas import ClassBody, Outlier, SessionBody, TaughtBody
 from service.uploads import Upload
 from store import catalogue, classes, idempotency, sessions, versions
 from store.classes import Picture
 from store.database import Database
-from store.errors import LimitReached
+from store.errors import LimitReached, NameTaken
 from store.models import ClassRow, Model, ModelId, SessionId, Version, VersionNumber
 from store.settings import Settings
 from store.versions import PrototypeRow
@@ -102,9 +102,9 @@ class Teacher:
             await run_sync(self.shelf.refresh, model)
         return body
 
-    async def activate(self, model: str, number: int) -> Version:
+    async def activate(self, model: str, number: int, request_id: str) -> Version:
         async with self._locks[model]:
-            version = await run_sync(self._activate, model, number)
+            version = await run_sync(self._activate, model, number, request_id)
             await run_sync(self.shelf.refresh, model)
         return version
 
@@ -126,10 +126,14 @@ class Teacher:
             raise InFlight(f"a request with the Idempotency-Key '{again.key}' is being answered; ask again in a moment")
         self._in_flight.add(mark)
         try:
-            answered = await work()
+            return await work()
+        except (NameTaken, LimitReached):  # by the same request, which was answered since we looked
+            known = await run_sync(self._recalled, model, again)
+            if known is None:
+                raise
+            return known
         finally:
             self._in_flight.discard(mark)
-        return answered
 
     def _recalled(self, model: str, again: Idempotency) -> Outcome | None:
         with self.database.read() as db:
@@ -314,10 +318,14 @@ class Teacher:
             served = self.shelf.current(model)
             return ClassBody.of(renamed, known=class_id in served.classifier.known_ids)
 
-    def _activate(self, model: str, number: int) -> Version:
+    def _activate(self, model: str, number: int, request_id: str) -> Version:
         with self.database.write() as db:
             row = catalogue.locked(db, catalogue.get(db, model).id)
-            return versions.activate(db, row, number, classes.living(db, row.id))
+            version = versions.activate(db, row, number, classes.living(db, row.id))
+            known = set(versions.class_ids(db, row.id, version.number))
+            if any(waiting.id in known for waiting in classes.waiting(db, row.id)):
+                self._enqueue(db, row, request_id)  # the session that was theirs may have found another head
+            return version
 
     def _head(self, db: Session, served: Served) -> Model:
         """The model's row, locked; raises `Moved` unless its head is the version at hand."""
@@ -403,7 +411,13 @@ class _Features:
             parts = []
             for start in range(0, len(self.pictures), AT_ONCE):  # a few at a time, so that predictions come between
                 some = torch.stack(list(self.pictures[start : start + AT_ONCE]))
-                found = await asyncio.wrap_future(self.batcher.submit(network, some.flatten(0, 1)))
+                found = await self._through(network, some.flatten(0, 1))
                 parts.append(found.unflatten(0, some.shape[:2]))
             self._known[network] = torch.cat(parts)
         return self._known[network]
+
+    async def _through(self, network: Network, views: Tensor) -> Tensor:
+        try:
+            return await asyncio.wrap_future(self.batcher.submit(network, views))
+        except Overloaded as error:
+            raise overloaded(error) from error

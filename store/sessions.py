@@ -101,10 +101,12 @@ def fenced(db: Session, session_id: SessionId, attempt: int) -> SessionRow:
     return row
 
 
-def progressed(db: Session, session_id: SessionId, attempt: int, progress: dict[str, Any]) -> None:
+def progressed(db: Session, session_id: SessionId, attempt: int, progress: dict[str, Any]) -> bool:
+    """Tell how far it is; answers whether it was asked to stop."""
     row = fenced(db, session_id, attempt)
     row.progress = progress
     tell(db, session_id, "progress", progress)
+    return row.cancel_requested
 
 
 def finish(

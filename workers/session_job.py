@@ -188,4 +188,6 @@ class _Teller:
 
     def _write(self, data: dict[str, Any]) -> None:
         with self.database.write() as db:
-            sessions.progressed(db, self.claim.session_id, self.claim.attempt, data)
+            cancelled = sessions.progressed(db, self.claim.session_id, self.claim.attempt, data)
+        if cancelled:  # the lease would hear of it too, but a session may be over before it is next renewed
+            raise SessionCancelled(f"session {self.claim.session_id} was cancelled")

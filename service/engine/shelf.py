@@ -89,6 +89,18 @@ class Shelf:
         pinned = self._pinned.get(key)
         return pinned if pinned is not None else self._pin(current, key)
 
+    def ready(self, model: str, number: int | None) -> Served | None:
+        """As `at`, if it is at hand: waits for nothing, so it may be asked on the event loop."""
+        current = self._current.get(model)
+        if current is None or number is None or number == current.number:
+            return current
+        return self._pinned.get((current.model_id, number))
+
+    def newest_names(self, served: Served) -> Mapping[int, str]:
+        """The names of its classes as they are now: a version keeps classes, not what they were called."""
+        current = self._current.get(served.model)
+        return served.names if current is None or current.model_id != served.model_id else current.names
+
     def refresh(self, model: str) -> Served:
         """Load the head if it is not what is served, and swap it in."""
         with self._loading, self.database.read() as db:

@@ -1,4 +1,7 @@
-"""`/livez`, `/readyz`, `/metrics`: for machines that watch. None of them depends on the database."""
+"""`/livez`, `/readyz`, `/metrics`: for machines that watch. None of them depends on the database.
+
+Asynchronous, so that they do not wait for a thread behind requests that wait for the database.
+"""
 
 from fastapi import APIRouter, Depends, Response
 
@@ -10,7 +13,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/livez", summary="Is the process alive", responses=responses(503))
-def livez(service: Service) -> dict[str, str]:
+async def livez(service: Service) -> dict[str, str]:
     """Fails when the engine's thread is gone, which only a restart mends."""
     if not service.batcher.alive:
         raise Problem(503, "The engine is gone", "the engine's thread has ended; restart the service", slug="dead")
@@ -18,7 +21,7 @@ def livez(service: Service) -> dict[str, str]:
 
 
 @router.get("/readyz", summary="Can it answer", responses=responses(503))
-def readyz(service: Service) -> dict[str, str]:
+async def readyz(service: Service) -> dict[str, str]:
     """Fails until the first model is loaded, and again while the service stops."""
     if service.stopping or not service.shelf.served():
         raise Problem(503, "Not ready", "no model is loaded yet, or the service is stopping", slug="not-ready")

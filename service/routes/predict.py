@@ -12,11 +12,11 @@ from core.classifier import Prediction
 from core.errors import ImageError
 from core.images import Framing, centre_view, decode
 from service.auth import requires
-from service.decoding import each
+from service.decoding import each, limiter
 from service.dependencies import ModelName, Parts, Service
 from service.engine.batching import Overloaded
 from service.engine.shelf import Served
-from service.errors import ImageProblem, Problem, responses, unusable_images
+from service.errors import ImageProblem, overloaded, responses, unusable_images
 from service.request_log import note
 from service.schemas import Candidate, PredictionBody, PredictionsBody
 from service.uploads import PICTURES_BODY, Upload, read_pictures
@@ -41,11 +41,13 @@ async def predict(
 ) -> PredictionsBody:
     """What is on 1 to 64 pictures. Where a picture is like nothing that was taught, `unknown` is true."""
     uploads = await read_pictures(request, field="images", max_images=service.settings.max_images)
-    served = await run_sync(service.shelf.at, model, version)
+    served = service.shelf.ready(model, version)
+    if served is None:  # the database has to be asked
+        served = await run_sync(service.shelf.at, model, version)
     pictures = await _views(uploads, served.network.framing, service.settings.max_pixels)
     note(model=model, version=served.number, images=len(uploads))
     answers = await _predictions(service, served, pictures, top_k)
-    names = service.shelf.current(model).names
+    names = service.shelf.newest_names(served)
     return PredictionsBody(
         model=model, version=served.number, predictions=[_body(answer, served, names) for answer in answers]
     )
@@ -69,9 +71,8 @@ async def _predictions(service: Parts, served: Served, pictures: Tensor, top_k: 
     try:
         features = await asyncio.wrap_future(service.batcher.submit(served.network, pictures))
     except Overloaded as error:
-        detail = f"{error}; try again in a second"
-        raise Problem(503, "Too many pictures wait", detail, slug="overloaded", headers={"Retry-After": "1"}) from error
-    answers = await run_sync(served.predict, features, top_k)
+        raise overloaded(error) from error
+    answers = await run_sync(served.predict, features, top_k, limiter=limiter())
     unknown = sum(answer.unknown for answer in answers)
     service.metrics.predicted(served.model, known=len(answers) - unknown, unknown=unknown)
     return answers

@@ -1,10 +1,10 @@
 """`/versions`: history, and which of it is in force."""
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 
 from service.auth import requires
 from service.dependencies import Cursor, Limit, ModelName, Service, VersionInPath
-from service.errors import responses
+from service.errors import request_id, responses
 from service.schemas import Page, VersionBody
 from store import catalogue, versions
 
@@ -48,8 +48,8 @@ def show_version(service: Service, model: ModelName, number: VersionInPath) -> V
     dependencies=[Depends(requires("admin"))],
     summary="Roll back or forward",
 )
-async def activate(service: Service, model: ModelName, number: VersionInPath) -> VersionBody:
+async def activate(request: Request, service: Service, model: ModelName, number: VersionInPath) -> VersionBody:
     """Put a version in force, on every replica. Classes deleted since do not come back: where it knew some, a
     version without them is made and put in force instead, of kind `rollback`."""
-    version = await service.teacher.activate(model, number)
+    version = await service.teacher.activate(model, number, request_id(request) or "")
     return VersionBody.of(version, version.number)

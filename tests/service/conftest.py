@@ -1,21 +1,54 @@
-"""Ways to ask an application: within the process, and over a real socket where timing and connections matter."""
+"""Ways to ask an application: within the process, and over a real socket where timing and connections matter.
+
+The whole service runs once for each kind of database; a test that needs only a model of its own gets one there.
+"""
 
 import asyncio
+import random
+import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from io import BytesIO
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import structlog
+import torch
 import uvicorn
+from fastapi import FastAPI
+from PIL import Image, ImageDraw
 from starlette.types import ASGIApp
+from torch import Tensor
+
+from service.app import create_app
+from service.dependencies import Parts
+from store.database import Database
+from store.settings import Settings
+from workers.session_job import SessionWorker
 
 SECONDS = 10.0  # bound of every wait: reached only by a test that fails
+SECONDS_TO_ANSWER = 60.0  # bound of every request, on a machine that is busy with something else
+SHOTS = 5
+SIDE = 40
+COLOURS = {
+    "red": (200, 40, 40),
+    "green": (40, 170, 60),
+    "blue": (40, 60, 200),
+    "yellow": (220, 210, 40),
+    "violet": (150, 50, 190),
+    "orange": (240, 140, 30),
+    "cyan": (40, 200, 210),
+}
 
 Ask = Callable[..., httpx.Response]
+Draw = Callable[..., bytes]
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +69,10 @@ def ask() -> Ask:
 class Server(uvicorn.Server):
     """A server in a thread, on a port of its own."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        super().__init__(uvicorn.Config(app, lifespan="off", ws="none", log_config=None, timeout_graceful_shutdown=5))
+    def __init__(self, app: ASGIApp, lifespan: Any = "off") -> None:
+        super().__init__(
+            uvicorn.Config(app, lifespan=lifespan, ws="none", log_config=None, timeout_graceful_shutdown=5)
+        )
         self.ready = threading.Event()
         self.listener = socket.create_server(("127.0.0.1", 0))
 
@@ -49,7 +84,7 @@ class Server(uvicorn.Server):
     def running(self) -> Iterator["Server"]:
         thread = threading.Thread(target=self.run, args=([self.listener],), daemon=True)
         thread.start()
-        assert self.ready.wait(SECONDS), "the server did not start"
+        assert self.ready.wait(SECONDS_TO_ANSWER), "the server did not start"
         yield self
         self.should_exit = True
         thread.join(SECONDS)
@@ -90,3 +125,250 @@ def lines() -> Iterator[list[Any]]:
     """What is logged, with all that the context adds."""
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as captured:
         yield captured
+
+
+# The whole service
+
+
+def _draw(look: str, number: int | None = None) -> bytes:
+    """A picture: of a colour, each number another shade with a dot elsewhere; or `stripes`, which look like no colour.
+
+    Without a number it is the most typical one.
+    """
+    rng = random.Random(f"{look} {number}")
+    if look == "stripes":
+        image = Image.new("RGB", (SIDE, SIDE), "white")
+        for top in range(0, SIDE, 6):
+            ImageDraw.Draw(image).rectangle((0, top, SIDE, top + 2), fill="black")
+    else:
+        far = 0 if number is None else 10
+        red, green, blue = (part + rng.randint(-far, far) for part in COLOURS[look])
+        image = Image.new("RGB", (SIDE, SIDE), (red, green, blue))
+        x, y = (20 + rng.randint(-far, far) for _ in range(2))
+        ImageDraw.Draw(image).ellipse((x - 4, y - 4, x + 4, y + 4), fill="black")
+    encoded = BytesIO()
+    image.save(encoded, format="PNG")
+    return encoded.getvalue()
+
+
+@pytest.fixture(scope="session")
+def draw() -> Draw:
+    """Draws `red`, `green` and so on, the same picture for the same number; without one, the most typical."""
+    return _draw
+
+
+def _until(true: Callable[[], Any], what: str) -> None:
+    """Look again and again, for so long."""
+    deadline = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < deadline, f"it did not come to pass that {what}"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], Any], str], None]:
+    """Waits until something is true, with a bound."""
+    return _until
+
+
+class Service:
+    """The application as it is served, with the store and a worker beside it."""
+
+    def __init__(self, app: FastAPI, server: Server, settings: Settings, database: Database) -> None:
+        self.app = app
+        self.url = server.url
+        self.settings = settings
+        self.database = database
+        self.http = httpx.Client(base_url=server.url, timeout=SECONDS_TO_ANSWER)
+        self.worker = SessionWorker(database, settings, owner="test")
+
+    @property
+    def parts(self) -> Parts:
+        found: Parts = self.app.state.parts
+        return found
+
+    def learner(self, name: str = "default") -> "Learner":
+        return Learner(self, name)
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """The engine at a standstill until this is left: what is asked of it waits."""
+        network = self.parts.shelf.current("default").network
+        reached, go_on = threading.Event(), threading.Event()
+
+        def wait(pictures: Tensor) -> Tensor:
+            reached.set()
+            assert go_on.wait(SECONDS_TO_ANSWER), "nobody let the engine go on"
+            return network.trunk(pictures)
+
+        size = network.framing.size
+        stuck = self.parts.batcher.submit(replace(network, trunk=wait), torch.zeros(1, 3, size, size).byte())
+        assert reached.wait(SECONDS), "the engine did not take the job up"
+        try:
+            yield
+        finally:
+            go_on.set()
+            stuck.result(SECONDS)
+
+
+class Learner:
+    """One model, as a caller over HTTP sees it. A picture is named by its look; a class by what is drawn for it."""
+
+    def __init__(self, service: Service, name: str) -> None:
+        self.service = service
+        self.name = name
+        self.prefix = "" if name == "default" else f"/models/{name}"
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return self.service.http.request(method, self.prefix + path, **options)
+
+    def get(self, path: str, **params: Any) -> Any:
+        """The answer's content; it must be an answer."""
+        return _content(self.ask("GET", path, params=params))
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.ask("POST", path, **options)
+
+    def teach(self, look: str, name: str | None = None, **headers: str) -> httpx.Response:
+        return self.post("/classes", data={"name": name or look}, files=shots_of(look), headers=_headers(headers))
+
+    def taught(self, *looks: str) -> list[dict[str, Any]]:
+        """Classes named by their looks, from five pictures each."""
+        return [_content(self.teach(look))["class"] for look in looks]
+
+    def show_more(self, class_id: int, look: str, numbers: range = range(SHOTS, 8), **headers: str) -> httpx.Response:
+        return self.post(f"/classes/{class_id}/shots", files=shots_of(look, numbers), headers=_headers(headers))
+
+    def delete(self, class_id: int) -> None:
+        assert self.ask("DELETE", f"/classes/{class_id}").status_code == 204
+
+    def rename(self, class_id: int, name: str) -> Any:
+        return _content(self.ask("PATCH", f"/classes/{class_id}", json={"name": name}))
+
+    def activate(self, number: int) -> Any:
+        return _content(self.post(f"/versions/{number}/activate"))
+
+    def predict(self, *looks: str, **params: Any) -> Any:
+        """The whole answer for a typical picture of each look, none of which was taught with."""
+        files = [("images", (f"{look}.png", _draw(look), "image/png")) for look in looks]
+        return _content(self.post("/predict", files=files, params=params))
+
+    def labels(self, *looks: str, **params: Any) -> list[str | None]:
+        return [found["label"] for found in self.predict(*looks, **params)["predictions"]]
+
+    @property
+    def version(self) -> int:
+        """The one in force, by what the store says."""
+        return int(_content(self.service.http.get(f"/models/{self.name}"))["version"])
+
+    def classes(self) -> dict[str, dict[str, Any]]:
+        return {found["name"]: found for found in self.get("/classes")["items"]}
+
+    def catch_up(self) -> None:
+        """Wait until this replica serves what the store says."""
+        _until(lambda: self.predict("red")["version"] == self.version, "the newest version is served")
+
+    def refine(self, worker: SessionWorker | None = None) -> Any:
+        """Run the session that waits, and serve what comes of it."""
+        session = self.get("/sessions")["items"][0]
+        assert session["status"] == "queued"
+        assert (worker or self.service.worker).run_next(session["id"])
+        self.catch_up()
+        return self.get(f"/sessions/{session['id']}")
+
+
+def shots_of(look: str, numbers: range = range(SHOTS), field: str = "shots") -> list[tuple[str, Any]]:
+    return [(field, (f"{look}-{number}.png", _draw(look, number), "image/png")) for number in numbers]
+
+
+def _headers(named: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in named.items()}
+
+
+def _content(response: httpx.Response) -> Any:
+    assert response.is_success, response.text
+    return response.json()
+
+
+@contextmanager
+def _service(database: Database, home: Path, **settings: Any) -> Iterator[Service]:
+    """Quick: a small network, sessions that are ready at once, news every few milliseconds."""
+    quick = {"backbone": "resnet32", "engine": "torch", "session_delay": 0, "poll_seconds": 0.05, "home": home}
+    chosen = Settings(**{**quick, **settings})
+    app = create_app(chosen, database)
+    with Server(app, lifespan="on").running() as server:
+        service = Service(app, server, chosen, database)
+        yield service
+        service.http.close()
+
+
+@pytest.fixture
+def start(database: Database, tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    """Starts the service over this test's own database, as often as asked, with these settings."""
+    with ExitStack() as stack:
+        yield lambda on=database, **settings: stack.enter_context(_service(on, tmp_path, **settings))
+
+
+@pytest.fixture(scope="session")
+def _services(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Service]]:
+    """The service over each kind of database, started by the first test that asks for it."""
+    running: dict[str, Service] = {}
+    with ExitStack() as stack:
+
+        def found(backend: str) -> Service:
+            if backend not in running:
+                home = tmp_path_factory.mktemp("service")
+                database = Database(_own_database(request, backend, home))
+                stack.callback(database.close)
+                running[backend] = stack.enter_context(_service(database, home))
+            return running[backend]
+
+        yield found
+
+
+def _own_database(request: pytest.FixtureRequest, backend: str, home: Path) -> str:
+    if backend == "sqlite":
+        shutil.copyfile(request.getfixturevalue("_migrated_file"), home / "protoquad.db")
+        return f"sqlite:///{home / 'protoquad.db'}"
+    name: str = request.getfixturevalue("_postgresql_databases")(True)
+    url: str = request.getfixturevalue("postgresql").url(name)
+    return url
+
+
+@pytest.fixture
+def service(backend: str, _services: Callable[[str], Service]) -> Service:
+    """The one that all tests on a kind of database share; what they must not share is a model."""
+    return _services(backend)
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def learner(service: Service) -> Iterator[Learner]:
+    """A model of this test's own, on the service that all share."""
+    name = f"model-{next(_numbers)}"
+    assert service.http.post("/models", json={"name": name}).status_code == 201
+    yield service.learner(name)
+    service.http.delete(f"/models/{name}")
+
+
+class Interrupted(SessionWorker):
+    """A worker to whose sessions something happens between learning and publishing."""
+
+    def __init__(self, service: Service, meanwhile: Callable[[], object]) -> None:
+        super().__init__(service.database, service.settings, owner="test")
+        self.meanwhile = meanwhile
+
+    def _learn(self, *arguments: Any) -> Any:
+        learnt = super()._learn(*arguments)
+        self.meanwhile()
+        return learnt
+
+
+@pytest.fixture
+def interrupted(service: Service) -> Callable[[Callable[[], object]], SessionWorker]:
+    """Makes a worker that does this in the middle of a session."""
+    return lambda meanwhile: Interrupted(service, meanwhile)
