@@ -232,6 +232,14 @@ def test_an_archive_is_one_plain_file(exported: Exported) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["archive"]
 
 
+def test_pictures_keep_their_order_in_the_file(exported: Exported) -> None:
+    """Their ids are new, and still tell which came first."""
+    path = exported()
+
+    assert rows(path, "SELECT data FROM shots ORDER BY id") == [(shot,) for shot in SHOTS]
+    assert rows(path, "SELECT data FROM guard_images ORDER BY id") == [(b"birds",), (b"owl 2",)]
+
+
 def test_an_archive_says_what_is_in_it(exported: Exported) -> None:
     """The model's name, and the schema by which an older release's archive is known."""
     label = archive.label(exported())
