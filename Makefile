@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test run bench clean
+.PHONY: help install check test run demo bench clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,10 @@ check: $(READY) ## Lint, types and import contracts
 test: $(READY) ## Run the tests
 	$(BIN)/pytest
 
-run: $(READY) ## See it learn: a base session and five incremental ones on drawn shapes, no data needed
+run: $(READY) ## Run the service on http://127.0.0.1:8000, with its worker and its own database
+	$(BIN)/protoquad serve
+
+demo: $(READY) ## See it learn drawn shapes: a base session, five incremental ones, a table and a plot
 	$(BIN)/protoquad bench fscil --dataset shapes --out .protoquad/shapes
 
 bench: $(READY) ## Repeat the README's figures: make bench DATA=path/to/cub200

@@ -21,7 +21,7 @@ def set_up(settings: Settings) -> None:
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if text else "iso", utc=not text),
     ]
     last: list[Any] = (
-        [structlog.dev.ConsoleRenderer()]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]  # no locals: they hold keys
         if text
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
@@ -29,7 +29,7 @@ def set_up(settings: Settings) -> None:
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import ipaddress
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,8 +49,14 @@ def serve(
             listener = stack.enter_context(_listening(chosen.host, chosen.port))
             if chosen.own_worker:
                 stack.enter_context(WorkerProcess(chosen))
-            app = create_app(chosen, database)
-            _Server(app, listener).run(sockets=[listener])
+            for number in (signal.SIGTERM, signal.SIGINT):
+                # The server raises the signal again once it has stopped; by then there is a worker to be stopped too.
+                signal.signal(number, _ignored)
+            _Server(create_app(chosen, database), listener).run(sockets=[listener])
+
+
+def _ignored(_number: int, _frame: FrameType | None) -> None:
+    """A function, not SIG_IGN: that a worker would inherit."""
 
 
 def _ready(database: Database, chosen: Settings) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
-from store.database import now
+from store.database import batched, now
 from store.errors import NameTaken, NotThere
 from store.models import ClassRow, GuardImage, Model, ModelId, SessionId, Shot, VersionNumber
 
@@ -194,9 +194,10 @@ def _pictures(
     class_ids: list[int] | None,
     keys: list[int] | None = None,
 ) -> list[Picture]:
+    column, wanted = (table.class_id, class_ids) if class_ids is not None else (table.id, keys or [])
     statement = select(table.class_id, table.sha256, table.data).where(table.model_id == model_id).order_by(table.id)
-    if class_ids is not None:
-        statement = statement.where(table.class_id.in_(class_ids))
-    if keys is not None:
-        statement = statement.where(table.id.in_(keys))
-    return [Picture(class_id, sha, data) for class_id, sha, data in db.execute(statement)]
+    return [
+        Picture(class_id, sha, data)
+        for some in batched(wanted)
+        for class_id, sha, data in db.execute(statement.where(column.in_(some)))
+    ]

@@ -6,7 +6,7 @@ transaction that read first and wrote later would fail, however long it was will
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,6 +60,12 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def batched(items: Sequence[int], size: int = 5_000) -> Iterator[Sequence[int]]:
+    """Runs of at most `size`: a statement can carry only so many parameters."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def now(db: Session) -> datetime:

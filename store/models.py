@@ -98,7 +98,7 @@ class ClassRow(Base):
     shots: Mapped[int] = mapped_column(Integer)  # pictures behind it, stored or not
     revision: Mapped[int] = mapped_column(Integer, default=1)  # counts how often its shots changed
     since: Mapped[VersionNumber] = mapped_column(Integer)  # the version that knew it first
-    session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"))
+    session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
 
@@ -213,7 +213,7 @@ class Version(Base):
     verdict: Mapped[str | None] = mapped_column(String(20))
     details: Mapped[dict[str, Any]]
     kept: Mapped[bool] = mapped_column(default=True)  # its content is there: it can be pinned and activated
-    session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"))
+    session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime]
 
 
@@ -287,5 +287,5 @@ class IdempotencyKey(Base):
     fingerprint: Mapped[str] = mapped_column(String(64))  # of the request
     status: Mapped[int] = mapped_column(Integer)
     answer: Mapped[dict[str, Any]]
-    session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"))
+    session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime] = mapped_column(index=True)

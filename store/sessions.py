@@ -161,6 +161,7 @@ def _end(db: Session, row: SessionRow, status: str, outcome: dict[str, Any]) -> 
     row.status = status
     row.finished_at = now(db)
     row.lease_until = None
+    row.error = None  # of an earlier attempt
     for name, value in outcome.items():
         if value is not None:
             setattr(row, name, value)

@@ -55,7 +55,7 @@ class Settings(BaseSettings):
 
     # How it tells
     poll_seconds: PositiveFloat = Field(0.5, description="How often replicas and workers look for news.")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is told.")
     log_format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, else JSON.")
 
     @property

@@ -4,14 +4,14 @@ A version's bank is each class's newest prototype among the version and its ance
 row, however many there are, and an old version is found again exactly as it was.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Subquery, and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
-from store.database import now
+from store.database import batched, now
 from store.errors import Conflict, NotThere
 from store.models import Model, ModelId, Prototype, SessionId, Statistics, Version, VersionNumber, Weights
 
@@ -184,10 +184,10 @@ def changes(db: Session, model_id: ModelId, since: int, number: int) -> list[Pro
         return None
     newer = line[: line.index(since)]
     found: dict[int, PrototypeRow] = {}
-    for start in range(0, len(newer), 5_000):
+    for some in batched(newer):
         rows = db.scalars(
             select(Prototype)
-            .where(Prototype.model_id == model_id, Prototype.version.in_(newer[start : start + 5_000]))
+            .where(Prototype.model_id == model_id, Prototype.version.in_(some))
             .order_by(Prototype.version.desc())
         )
         for row in rows:
@@ -362,7 +362,7 @@ def _drop_unread_prototypes(db: Session, model_id: ModelId, kept: Sequence[Versi
         if version not in numbers and (class_id, version) not in needed:
             unread.setdefault(version, []).append(class_id)
     for number, class_ids in unread.items():
-        for some in batched(class_ids, 5_000):
+        for some in batched(class_ids):
             own = and_(Prototype.model_id == model_id, Prototype.version == number, Prototype.class_id.in_(some))
             db.execute(delete(Prototype).where(own))
 
@@ -371,9 +371,3 @@ def _read_by(db: Session, model_id: ModelId, number: int) -> set[tuple[int, int]
     ranked = _ranked(db, model_id, number)
     rows = db.execute(select(ranked.c.class_id, ranked.c.version).where(_chosen(ranked, COPIES)))
     return {(class_id, version) for class_id, version in rows}
-
-
-def batched(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """Runs of at most `size`: a statement can carry only so many parameters."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

@@ -16,6 +16,7 @@ from torch import Tensor
 from core.backbones import Backbone
 from core.bank import ClassId, PrototypeBank
 from core.classifier import Certainty, Learned, NearestClassMean, calibrate
+from core.errors import SessionCancelled
 from core.guard import Measure, Verdict
 from core.held_out import held_out_distances, held_out_prototypes
 from core.inference import Forward
@@ -145,7 +146,7 @@ class Publisher:
         pooled = {**held_out, **{class_id: new.held_out for class_id, new in late.items()}}
         open_world = openness(pooled, nearest_other(distances, own))
         details = {**measured(self.verdict), "reason": self.verdict.reason, "unknown": open_world.details()}
-        blob = weights_blob(self.state, self.material.network.base)
+        blob = weights_blob(self.state, self.material.network.base) if self._moved() else None
         rows = [*self._rows(bank, held_out), *(new.row(class_id) for class_id, new in late.items())]
         with self.database.write() as db:
             model = self._held(db, now.head)
@@ -172,10 +173,16 @@ class Publisher:
         log.info("version promoted", model=model.name, version=version.number, classes=len(rows))
         return True
 
+    def _moved(self) -> bool:
+        """Whether the network is another one; with too few classes to tell apart a session trains nothing."""
+        before = {**self.material.network.base, **self.material.network.weights}
+        return any(not torch.equal(weight, before[name]) for name, weight in self.state.weights.items())
+
     def _held(self, db: Session, head: Version) -> Model | None:
         """The model's row, locked, if the session is still ours and the head still what was prepared for."""
         model = catalogue.locked(db, self.claim.model_id)
-        sessions.fenced(db, self.claim.session_id, self.claim.attempt)
+        if sessions.fenced(db, self.claim.session_id, self.claim.attempt).cancel_requested:
+            raise SessionCancelled(f"session {self.claim.session_id} was cancelled")
         return model if model.head == head.number else None
 
     def _finish(self, db: Session, verdict: str, reason: str, version: Version) -> None:
@@ -201,6 +208,7 @@ class Publisher:
             present = versions.class_ids(db, now.head.model_id, now.head.number)
             missed = [c for c in present if c in now.revisions and ClassId(c) not in bank]
             pictures = classes.shots_of(db, now.head.model_id, missed)
+            rows = {c: versions.prototype(db, now.head.model_id, now.head.number, c) for c in missed}
         backbone = self.learnt.backbone
         views = seen(backbone.framing, self.learnt.trunk, pictures, AUGMENTED)
         if views is None:
@@ -208,17 +216,21 @@ class Publisher:
         features = features_of(backbone.tail, views, CPU)
         known = NearestClassMean(self.state.space, self.state.bank, Certainty())
         return {
-            class_id: taught(known, class_id, features[views.labels == class_id], earlier=self._earlier(class_id))
+            class_id: self._seen_again(known, class_id, features[views.labels == class_id], rows[class_id])
             for class_id in views.class_ids
         }
 
-    def _earlier(self, class_id: ClassId) -> Tensor | None:
-        """A class that the parent knew before its shots were stored keeps what stands behind it."""
-        bank = self.material.parent.bank
-        if class_id not in bank:
-            return None
-        (row,) = self.state.bank.rows([class_id])
-        return self.state.bank.prototypes[row]
+    def _seen_again(
+        self, known: NearestClassMean, class_id: ClassId, features: Tensor, row: PrototypeRow | None
+    ) -> Taught:
+        """A class behind which stand more pictures than are stored, those of a base session, keeps what they taught;
+        only the shots that the session did not see are new."""
+        bank = self.state.bank
+        if class_id not in bank or row is None or row.shots <= len(features):
+            return taught(known, class_id, features)
+        (place,) = bank.rows([class_id])
+        unseen = row.shots - int(bank.shots[place])
+        return taught(known, class_id, features[-unseen:], earlier=bank.prototypes[place])
 
     def _held_out(self, bank: PrototypeBank) -> dict[ClassId, Tensor]:
         """Distances of held-out pictures: of the session's own classes anew, of the others as they were."""

@@ -251,6 +251,8 @@ def _create_keys() -> None:
         ),
     )
     op.create_index(op.f("ix_idempotency_keys_created_at"), "idempotency_keys", ["created_at"])
+    for table in ("classes", "versions", "idempotency_keys"):
+        op.create_index(op.f(f"ix_{table}_session_id"), table, ["session_id"])
 
 
 def _of_class(table: str) -> sa.ForeignKeyConstraint:

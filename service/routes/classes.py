@@ -108,7 +108,7 @@ def show_class(service: Service, model: ModelName, class_id: ClassNumber) -> Cla
 @router.patch(
     "/classes/{class_id}",
     response_model=ClassBody,
-    responses=responses(401, 403, 404, 409, 422, 503),
+    responses=responses(400, 401, 403, 404, 408, 409, 413, 422, 503),
     dependencies=[Depends(requires("teach"))],
     summary="Rename a class",
 )

@@ -33,7 +33,7 @@ def list_models(service: Service) -> Page[ModelBody]:
     "",
     status_code=201,
     response_model=ModelBody,
-    responses=responses(401, 403, 409, 422, 503),
+    responses=responses(400, 401, 403, 408, 409, 413, 422, 503),
     dependencies=[Depends(requires("admin"))],
     summary="Make a model",
 )

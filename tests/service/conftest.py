@@ -29,6 +29,7 @@ from torch import Tensor
 
 from service.app import create_app
 from service.dependencies import Parts
+from store import api_keys
 from store.database import Database
 from store.settings import Settings
 from workers.session_job import SessionWorker
@@ -130,6 +131,14 @@ def lines() -> Iterator[list[Any]]:
 # The whole service
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _plain_tracebacks() -> None:
+    """As `protoquad serve` logs them: drawing the locals of a failed request would take seconds."""
+    *before, _ = structlog.get_config()["processors"]
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*before, renderer])
+
+
 def _draw(look: str, number: int | None = None) -> bytes:
     """A picture: of a colour, each number another shade with a dot elsewhere; or `stripes`, which look like no colour.
 
@@ -181,6 +190,7 @@ class Service:
         self.database = database
         self.http = httpx.Client(base_url=server.url, timeout=SECONDS_TO_ANSWER)
         self.worker = SessionWorker(database, settings, owner="test")
+        self.keys: dict[str, str] = {}
 
     @property
     def parts(self) -> Parts:
@@ -312,20 +322,27 @@ def start(database: Database, tmp_path: Path) -> Iterator[Callable[..., Service]
 @pytest.fixture(scope="session")
 def _services(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Service]]:
-    """The service over each kind of database, started by the first test that asks for it."""
-    running: dict[str, Service] = {}
+) -> Iterator[Callable[..., Service]]:
+    """The service over each kind of database, open or with keys, started by the first test that asks for it."""
+    running: dict[tuple[str, bool], Service] = {}
     with ExitStack() as stack:
 
-        def found(backend: str) -> Service:
-            if backend not in running:
+        def found(backend: str, *, locked: bool = False) -> Service:
+            if (backend, locked) not in running:
                 home = tmp_path_factory.mktemp("service")
                 database = Database(_own_database(request, backend, home))
                 stack.callback(database.close)
-                running[backend] = stack.enter_context(_service(database, home))
-            return running[backend]
+                keys = _made_keys(database) if locked else {}
+                running[backend, locked] = stack.enter_context(_service(database, home))
+                running[backend, locked].keys = keys
+            return running[backend, locked]
 
         yield found
+
+
+def _made_keys(database: Database) -> dict[str, str]:
+    with database.write() as db:
+        return {scope: api_keys.create(db, scope, [scope]) for scope in api_keys.SCOPES}
 
 
 def _own_database(request: pytest.FixtureRequest, backend: str, home: Path) -> str:
@@ -338,9 +355,15 @@ def _own_database(request: pytest.FixtureRequest, backend: str, home: Path) -> s
 
 
 @pytest.fixture
-def service(backend: str, _services: Callable[[str], Service]) -> Service:
+def service(backend: str, _services: Callable[..., Service]) -> Service:
     """The one that all tests on a kind of database share; what they must not share is a model."""
     return _services(backend)
+
+
+@pytest.fixture
+def locked_service(backend: str, _services: Callable[..., Service]) -> Service:
+    """Another one, for which a key of each scope was made; `keys` holds them by scope."""
+    return _services(backend, locked=True)
 
 
 _numbers = count(1)

@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from store import catalogue, classes, versions
+from store.database import batched
 from store.errors import Conflict, NotThere
 from store.models import Model, Version
 from store.versions import PrototypeRow, Remembered, StatisticsRow
@@ -356,8 +357,8 @@ def test_statistics_from_before_a_class_was_learned_anew_do_not_count(db: Sessio
 
 def test_batches_are_runs_of_at_most_so_many() -> None:
     """Nothing is lost at the end."""
-    assert list(versions.batched([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
-    assert list(versions.batched([], 2)) == []
+    assert list(batched([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
+    assert list(batched([], 2)) == []
 
 
 def test_a_version_remembers_when_and_by_which_session(db: Session, model: Model) -> None:

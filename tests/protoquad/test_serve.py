@@ -1,0 +1,196 @@
+"""`protoquad serve` as a user runs it: one command, a worker beside it, and everything still there afterwards."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from tests.processes import Running, Service, eventually, picture
+
+Start = Callable[..., Service]
+Run = Callable[..., Running]
+
+
+def test_a_class_is_taught_refined_by_the_worker_and_there_after_a_restart(start: Start) -> None:
+    """The embedded default, from the first start to the second."""
+    service = start()
+    for name in ("red", "green", "blue"):
+        answer = service.teach(name, name)
+        assert answer.status_code == 202
+        assert service.nearest(name) == name
+    session = answer.json()["session"]["id"]
+    outcome = service.session_over(session)
+    answers = service.predict("red")
+
+    assert outcome["status"] == "succeeded"
+    assert service.stop() == 0
+    again = start()
+    assert [item["name"] for item in again.everything("/classes")] == ["red", "green", "blue"]
+    assert all(item["status"] == "learned" for item in again.everything("/classes"))
+    assert again.predict("red", version=answers["version"]) == answers
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_answers_what_is_in_flight_and_leaves_no_process(start: Start, number: int) -> None:
+    """A request whose body is half there is waited for."""
+    service = start()
+    children = psutil.Process(service.process.pid).children(recursive=True)
+    body = json.dumps({"images": ["iVBORw0KGgo="]}).encode()
+    place = urlsplit(service.url)
+    with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
+        head = f"POST /predict HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:5])
+        eventually(lambda: len(psutil.Process(service.process.pid).net_connections("tcp")) >= 2)
+        service.process.send_signal(number)
+        service.wait_for("Shutting down")
+        connection.sendall(body[5:])
+        answer = connection.recv(65536).decode()
+
+    assert answer.startswith("HTTP/1.1 422")  # half a picture is refused, but it is answered
+    assert service.process.wait(60) == 0
+    assert children
+    assert not [child for child in children if child.is_running()]
+
+
+def test_an_event_stream_does_not_hold_up_the_end(start: Start) -> None:
+    """Whoever watches is let go at once, not when patience runs out."""
+    service = start(PROTOQUAD_WORKER="false")
+    session = service.teach("red", "red").json()["session"]["id"]
+    with service.client.stream("GET", f"/sessions/{session}/events") as stream:
+        events = stream.iter_lines()
+        assert next(events).startswith("id: ")
+        service.process.send_signal(signal.SIGTERM)
+        rest = list(events)
+
+    assert service.process.wait(20) == 0
+    assert not [line for line in rest if "succeeded" in line]
+
+
+def test_a_second_service_on_the_same_home_says_so_and_stops(start: Start, run: Run) -> None:
+    """Two of them would share nothing but a database."""
+    service = start()
+
+    second = run("serve", "--port", "0")
+
+    assert second.process.returncode == 2
+    assert f"(process {service.process.pid})" in second.last_words
+
+
+def test_a_worker_that_ends_is_started_again(start: Start) -> None:
+    """Whatever killed it, sessions go on."""
+    service = start()
+    (worker,) = psutil.Process(service.process.pid).children()
+    eventually(lambda: any(line["event"] == "worker ready" for line in service.lines))
+    worker.kill()
+
+    service.wait_for("the worker has ended; starting it again")
+    session = service.teach("red", "red").json()["session"]["id"]
+    assert service.session_over(session)["status"] == "succeeded"
+
+
+def test_a_worker_does_not_outlive_a_service_that_was_killed(start: Start) -> None:
+    """Nobody is left to stop it, so it looks for itself."""
+    service = start()
+    (worker,) = psutil.Process(service.process.pid).children()
+    eventually(lambda: any(line["event"] == "worker ready" for line in service.lines))
+
+    service.kill()
+
+    eventually(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_the_id_of_a_request_reaches_the_worker(start: Start) -> None:
+    """One id finds every line about a class, in both processes."""
+    service = start()
+    answer = service.teach("red", "red", **{"X-Request-ID": "trace-me-7"})
+    service.session_over(answer.json()["session"]["id"])
+
+    events = [line["event"] for line in service.lines if line.get("request_id") == "trace-me-7"]
+    assert "request" in events
+    assert "session started" in events
+
+
+def test_a_public_address_needs_a_key(run: Run) -> None:
+    """Open to the machine itself only, until somebody says who may call."""
+    refused = run("serve", "--host", "0.0.0.0", "--port", "0")
+
+    assert refused.process.returncode == 2
+    assert "protoquad keys create" in refused.last_words
+
+
+def test_with_a_key_a_public_address_is_served_to_those_who_have_it(tmp_path: Path, start: Start) -> None:
+    """And to nobody else, on the loopback address either."""
+    home = str(tmp_path / "home")
+    key = command("keys", "create", "camera", "--scope", "predict", home=home).strip()
+    service = start(PROTOQUAD_HOST="0.0.0.0")
+    port = urlsplit(service.url).port
+    service.client.base_url = f"http://127.0.0.1:{port}"
+
+    known = service.client.get("/classes", headers={"Authorization": f"Bearer {key}"})
+    stranger = service.client.get("/classes")
+
+    assert known.status_code == 200
+    assert stranger.status_code == 401
+    assert service.client.get("/livez").status_code == 200
+
+
+def test_a_key_that_is_revoked_stops_working_at_once(tmp_path: Path, start: Start) -> None:
+    """Within the time in which a replica looks for news."""
+    home = str(tmp_path / "home")
+    keys = [command("keys", "create", name, home=home).strip() for name in ("old", "new")]
+    service = start()
+    headers = {"Authorization": f"Bearer {keys[0]}"}
+    assert service.client.get("/classes", headers=headers).status_code == 200
+
+    command("keys", "revoke", keys[0].split("_")[1], home=home)
+
+    eventually(lambda: service.client.get("/classes", headers=headers).status_code == 401)
+
+
+def test_a_port_that_is_taken_is_named(run: Run) -> None:
+    """A sentence, not a traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = run("serve", "--port", str(port))
+
+    assert refused.process.returncode == 2
+    assert f"127.0.0.1:{port}" in refused.last_words
+    assert "Traceback" not in refused.last_words
+
+
+def test_a_setting_that_cannot_be_used_is_named(run: Run) -> None:
+    """By the variable that must be changed."""
+    refused = run("serve", PROTOQUAD_MAX_IMAGES="many")
+
+    assert refused.process.returncode == 2
+    assert "PROTOQUAD_MAX_IMAGES" in refused.last_words
+
+
+def test_on_a_terminal_that_is_none_every_line_is_json(start: Start) -> None:
+    """So that a collector of logs can read them."""
+    service = start()
+    service.client.post("/predict", files=[("images", picture("red", 1))])
+    service.stop()
+
+    assert service.lines
+    assert all({"event", "level", "timestamp"} <= set(line) for line in service.lines)
+
+
+def command(*arguments: str, home: str) -> str:
+    """What a command prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "protoquad", *arguments],
+        env={**os.environ, "PROTOQUAD_HOME": home},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout

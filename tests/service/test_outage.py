@@ -1,0 +1,94 @@
+"""With the database away, what needs no database goes on: predictions and the probes that keep the service alive."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import event
+
+from store.database import Database
+
+Until = Callable[[Callable[[], Any], str], None]
+Draw = Callable[..., bytes]
+MORE_THAN_THREADS = 60  # the server has forty for work that may block
+
+
+@contextmanager
+def away(database: Database, instead: Callable[[], object]) -> Iterator[None]:
+    """No connection is left, and whoever wants a new one gets this instead."""
+    back = threading.Event()
+    event.listen(database.engine, "do_connect", lambda *_: None if back.is_set() else instead())
+    database.engine.dispose()
+    try:
+        yield
+    finally:
+        back.set()
+
+
+def test_a_database_that_is_gone_stops_no_prediction(start: Callable[..., Any], database: Database, draw: Draw) -> None:
+    """What needs it answers 503 and when to come back; when it is back, so is everything."""
+    service = start()
+    learner = service.learner()
+    (red,) = learner.taught("red")
+    before = learner.predict("red", "green")
+
+    def refuse() -> None:
+        raise database.engine.dialect.loaded_dbapi.OperationalError("nobody answers")
+
+    with away(database, refuse):
+        during = learner.predict("red", "green")
+        probes = [service.http.get(path).status_code for path in ("/livez", "/readyz", "/openapi.json")]
+        metrics = service.http.get("/metrics")
+        refused = [
+            learner.ask("GET", "/classes"),
+            learner.teach("green"),
+            learner.ask("DELETE", f"/classes/{red['id']}"),
+            learner.post("/predict?version=0", files={"images": draw("red")}),
+        ]
+
+    assert during == before
+    assert probes == [200, 200, 200]
+    assert "protoquad_database_up 0.0" in metrics.text
+    assert 'protoquad_served_version{model="default"} 1.0' in metrics.text
+    assert [answer.status_code for answer in refused] == [503] * 4
+    assert {answer.headers["retry-after"] for answer in refused} == {"5"}
+    assert {answer.json()["type"] for answer in refused} == {"/problems/database-unavailable"}
+    assert learner.teach("green").status_code == 202
+
+
+def test_a_database_that_does_not_answer_stops_no_prediction(
+    start: Callable[..., Any], database: Database, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many requests wait for it, predictions and probes do not queue up behind them."""
+    service = start()
+    learner = service.learner()
+    learner.taught("red")
+    go_on, waiting, plain = threading.Event(), [], database.read
+
+    @contextmanager
+    def counted() -> Iterator[Any]:
+        waiting.append(None)
+        with plain() as db:
+            yield db
+
+    monkeypatch.setattr(database, "read", counted)
+    with ThreadPoolExecutor(MORE_THAN_THREADS) as pool, away(database, lambda: go_on.wait(60)):
+        asked = [pool.submit(httpx.get, f"{service.url}/classes", timeout=60) for _ in range(MORE_THAN_THREADS)]
+        until(lambda: len(waiting) >= 40, "all threads wait for the database")
+        try:
+            with httpx.Client(base_url=service.url, timeout=10) as impatient:
+                service.http, patient = impatient, service.http
+                during = learner.labels("red")
+                probes = [impatient.get(path).status_code for path in ("/livez", "/readyz")]
+                service.http = patient
+        finally:
+            go_on.set()
+        answers = [one.result().status_code for one in asked]
+
+    assert during == ["red"]
+    assert probes == [200, 200]
+    assert answers == [200] * MORE_THAN_THREADS

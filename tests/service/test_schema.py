@@ -1,0 +1,59 @@
+"""The service keeps to its own OpenAPI document, whatever is sent to it."""
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from service.app import create_app
+from store.database import Database
+from store.settings import Settings
+
+DOCUMENT = create_app(Settings(), Database("sqlite://")).openapi()
+KEPT = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+schema = schemathesis.openapi.from_dict(DOCUMENT)
+
+
+@pytest.fixture
+def address(service: Any) -> str:
+    """Where the service listens. Nothing is queued there: a stream of events ends only with its session."""
+    for model in service.http.get("/models").json()["items"]:
+        learner = service.learner(model["name"])
+        for session in learner.get("/sessions")["items"]:
+            if session["status"] == "queued":
+                learner.post(f"/sessions/{session['id']}/cancel")
+    url: str = service.url
+    return url
+
+
+@schema.parametrize()
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+def test_every_answer_is_one_that_is_documented(case: Case, address: str) -> None:
+    """No fault of the service's, and no status, content type or body that the document does not know."""
+    case.headers.pop("Prefer", None)  # its example waits half a minute for a worker that is not there
+
+    answer = case.call(base_url=address, timeout=60)
+
+    case.validate_response(answer, checks=KEPT)
+
+
+def test_every_operation_has_a_name_of_its_own() -> None:
+    """Generated clients call methods by it."""
+    names = [operation["operationId"] for path in DOCUMENT["paths"].values() for operation in path.values()]
+
+    assert len(names) == len(set(names))
+    assert {"teach", "teach_of_model", "predict", "predict_of_model", "create_model"} <= set(names)
