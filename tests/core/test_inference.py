@@ -1,10 +1,12 @@
 """A compiled network answers as the network itself does, whichever engine runs it."""
 
+import gc
 import threading
 from collections.abc import Callable
 from copy import deepcopy
 
 import openvino
+import psutil
 import pytest
 import torch
 from torch import Tensor, nn
@@ -162,3 +164,18 @@ def test_cuda_agrees_with_the_cpu(trunk: nn.Module) -> None:
 
     assert answer.device == CPU
     assert difference(answer, expected) < 1e-2
+
+
+def test_a_network_that_is_dropped_leaves_nothing_behind() -> None:
+    """A service compiles one for every version: kept weights would add up."""
+    process = psutil.Process()
+    sizes = []
+
+    for _ in range(8):
+        forward = compiled(nn.Linear(1000, 1000), torch.zeros(1, 1000), device=CPU, engine="openvino")
+        forward(torch.zeros(2, 1000))
+        del forward
+        gc.collect()
+        sizes.append(process.memory_info().rss)
+
+    assert sizes[-1] - sizes[2] < 8 * 2**20  # the weights of two of them; five were compiled in between
