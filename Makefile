@@ -24,8 +24,8 @@ check: $(READY) ## Lint, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(READY) ## Run the tests
-	$(BIN)/pytest
+test: $(READY) ## Run the tests, on two cores at a time
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 run: $(READY) ## Run the service on http://127.0.0.1:8000, with its worker and its own database
 	$(BIN)/protoquad serve

@@ -32,7 +32,11 @@ from core.losses import LOSS_KINDS
 from core.space import METRICS
 from core.views import Scope
 
-app = typer.Typer(help="Benchmarks, each with a table, a JSON file and the command to repeat it.", no_args_is_help=True)
+app = typer.Typer(
+    help="Benchmarks, each with a table, a JSON file and the command to repeat it.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 console = Console()
 
 Dataset = Annotated[str, typer.Option(help=f"One of {', '.join(DATASETS)}.")]

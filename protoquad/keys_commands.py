@@ -13,7 +13,7 @@ from protoquad.plain_errors import Refused, plain_errors, settings
 from store import api_keys
 from store.database import Database
 
-app = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)
+app = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True, add_completion=False)
 
 
 @app.command()

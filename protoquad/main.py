@@ -1,20 +1,51 @@
-"""The `protoquad` command."""
+"""The `protoquad` command. Each sub-command is imported only when it is asked for: torch alone takes two seconds."""
+
+from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from protoquad import archive_commands, base_command, bench_commands, keys_commands, serve_command, worker_command
+COMMANDS = {
+    "serve": "protoquad.serve_command:serve",
+    "worker": "protoquad.worker_command:worker",
+    "base": "protoquad.base_command:base",
+    "export": "protoquad.archive_commands:export",
+    "import": "protoquad.archive_commands:import_",
+    "migrate": "protoquad.worker_command:migrate",
+    "keys": "protoquad.keys_commands:app",
+    "bench": "protoquad.bench_commands:app",
+}
+
+
+class _OnDemand(TyperGroup):
+    def list_commands(self, _: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _: Any, name: str) -> Any:
+        if name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[name].split(":")
+        found = getattr(import_module(module), attribute)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(pretty_exceptions_show_locals=False, add_completion=False)
+            alone.command(name)(found)
+            found = alone
+        command = get_command(found)
+        command.name = name
+        return command
+
 
 app = typer.Typer(
     name="protoquad",
+    cls=_OnDemand,
     help="Learns image classes from a handful of pictures and does not forget the ones it knew.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )
-app.command()(serve_command.serve)
-app.command()(worker_command.worker)
-app.command()(base_command.base)
-app.command()(archive_commands.export)
-app.command("import")(archive_commands.import_)
-app.command()(worker_command.migrate)
-app.add_typer(keys_commands.app, name="keys")
-app.add_typer(bench_commands.app, name="bench")
+
+
+@app.callback()
+def _root() -> None:
+    """Learns image classes from a handful of pictures and does not forget the ones it knew."""

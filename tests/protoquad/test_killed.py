@@ -1,0 +1,129 @@
+"""Nothing is lost: the service or its worker killed at any moment, and everything that was acknowledged is there."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import httpx
+import psutil
+import pytest
+from sqlalchemy import select
+
+from store.database import Database
+from store.models import ClassRow, Model, Shot, Version
+from tests.processes import Service, eventually
+
+Start = Callable[..., Service]
+COLOURS = ("red", "green", "blue", "orange", "purple", "black", "cyan", "yellow")
+
+
+@dataclass
+class Teaching:
+    """Teaches class after class until it is stopped, and keeps account of what was acknowledged."""
+
+    service: Service
+    names: Iterator[str]
+    acknowledged: set[str] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)
+    begun: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        for name in self.names:
+            if self.stopped.is_set():
+                return
+            self.tried.add(name)
+            self.begun.set()
+            try:
+                if self.service.teach(name, COLOURS[hash(name) % len(COLOURS)]).status_code == 202:
+                    self.acknowledged.add(name)
+            except httpx.HTTPError:
+                return
+
+
+@pytest.mark.parametrize("victim", ["api", "worker"])
+def test_whoever_is_killed_while_classes_are_taught_nothing_is_lost(
+    start: Start, database_url: str, victim: str
+) -> None:
+    """Each class is there whole or not at all, every session ends with one version, and the chain has no gap."""
+    moments = random.Random(7)
+    names = (f"class {number}" for number in range(10_000))
+    settings = {
+        "PROTOQUAD_DATABASE_URL": database_url,
+        "PROTOQUAD_WORKER": "true",
+        "PROTOQUAD_LEASE_SECONDS": "3",
+        "PROTOQUAD_ATTEMPTS": "9",
+    }
+    acknowledged: set[str] = set()
+    tried: set[str] = set()
+    service = start(**settings)
+    for _ in range(2):
+        teaching = Teaching(service, names)
+        service = _killed_while_teaching(teaching, victim, moments.uniform(0, 2), lambda: start(**settings))
+        acknowledged |= teaching.acknowledged
+        tried |= teaching.tried
+        _sessions_are_over(service)
+        _check(service, database_url, acknowledged, tried)
+
+    assert acknowledged
+
+
+def _killed_while_teaching(teaching: Teaching, victim: str, moment: float, restart: Start) -> Service:
+    """The service as it stands after one of its processes was killed so many seconds into teaching."""
+    service = teaching.service
+    thread = threading.Thread(target=teaching.run)
+    thread.start()
+    teaching.begun.wait(60)
+    threading.Event().wait(moment)  # the moment is what is tested: any will do
+    if victim == "api":
+        service.kill()
+    else:
+        eventually(lambda: _workers(service))
+        _workers(service)[0].kill()
+        eventually(lambda: len(teaching.acknowledged) > 3)
+        teaching.stopped.set()
+    thread.join(60)
+    return restart() if victim == "api" else service
+
+
+def _workers(service: Service) -> list[psutil.Process]:
+    return psutil.Process(service.process.pid).children()
+
+
+def _sessions_are_over(service: Service) -> None:
+    over = {"succeeded", "failed", "cancelled"}
+    eventually(lambda: all(session["status"] in over for session in service.everything("/sessions")))
+
+
+def _check(service: Service, database_url: str, acknowledged: set[str], tried: set[str]) -> None:
+    listed = {item["name"]: item for item in service.everything("/classes")}
+    versions = service.everything("/versions")
+    numbers = sorted(version["number"] for version in versions)
+    refined = [version["session"] for version in versions if version["kind"] == "incremental"]
+    sessions = service.everything("/sessions")
+    rows, shots = _stored(database_url)
+
+    assert acknowledged <= set(listed) <= tried
+    assert all(item["served"] and item["shots"] == 3 for item in listed.values())
+    assert numbers == list(range(len(numbers)))
+    assert all(version["parent"] in numbers for version in versions if version["number"])
+    assert len(refined) == len(set(refined))
+    assert {session["status"] for session in sessions} <= {"succeeded"}
+    assert all(session["version"] in numbers for session in sessions if session["verdict"])
+    assert dict.fromkeys(listed, 3) == {rows[class_id]: count for class_id, count in shots.items()}
+
+
+def _stored(database_url: str) -> tuple[dict[int, str], dict[int, int]]:
+    """Classes by id and how many shots each has, read from the database itself."""
+    database = Database(database_url)
+    with database.read() as db:
+        model = db.scalars(select(Model)).one()
+        rows = {row.id: row.name for row in db.scalars(select(ClassRow))}
+        shots: dict[int, int] = {}
+        for shot in db.scalars(select(Shot)):
+            shots[shot.class_id] = shots.get(shot.class_id, 0) + 1
+        known = db.get_one(Version, (model.id, model.head)).classes
+    database.close()
+    assert known == len(rows)
+    return rows, shots
