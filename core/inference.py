@@ -17,12 +17,18 @@ Engine = Literal["auto", "openvino", "torch"]
 Forward = Callable[[Tensor], Tensor]
 
 
-def compiled(module: nn.Module, example: Tensor, *, device: torch.device, engine: Engine = "auto") -> Forward:
-    """A function that computes `module` for any batch size, without gradients, answering on the CPU."""
+def compiled(
+    module: nn.Module, example: Tensor, *, device: torch.device, engine: Engine = "auto", lasting: bool = False
+) -> Forward:
+    """A function that computes `module` for any batch size, without gradients, answering on the CPU.
+
+    `lasting`: it is kept as long as the process lives, and may be compiled in a way that is quicker and leaves much
+    behind.
+    """
     if engine == "auto":
         engine = "openvino" if device.type == "cpu" else "torch"
     if engine == "openvino":
-        return _openvino_forward(module, example)
+        return _openvino_forward(module, example, lasting)
     return _torch_forward(module, device)
 
 
@@ -37,12 +43,10 @@ def _torch_forward(module: nn.Module, device: torch.device) -> Forward:
     return forward
 
 
-def _openvino_forward(module: nn.Module, example: Tensor) -> Forward:
+def _openvino_forward(module: nn.Module, example: Tensor, lasting: bool) -> Forward:
     import openvino
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch's own, about its own parts
-        model: Any = openvino.convert_model(_exported(module.eval(), example))
+    model: Any = _traced(module.eval(), example) if lasting else _exported(module.eval(), example)
     model.reshape([-1, *example.shape[1:]])
     network: Any = openvino.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 
@@ -54,9 +58,21 @@ def _openvino_forward(module: nn.Module, example: Tensor) -> Forward:
     return forward
 
 
+def _traced(module: nn.Module, example: Tensor) -> Any:
+    """Takes a third of the time of an export; torch keeps what it has traced, weights and all, for good."""
+    import openvino
+
+    return openvino.convert_model(module, example_input=example)
+
+
 @torch.no_grad()
-def _exported(module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
-    """Exported and not traced: what was traced stays in memory for good, some megabytes for every version served."""
+def _exported(module: nn.Module, example: Tensor) -> Any:
+    """Leaves nothing behind: a service compiles a tail for every version that it serves."""
+    import openvino
+
     two = torch.cat([example, example])  # of a batch of one it would be taken for granted that there is one
     batch = torch.export.Dim("batch")
-    return torch.export.export(module, (two,), dynamic_shapes=({0: batch},), strict=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's own, about its own parts
+        program = torch.export.export(module, (two,), dynamic_shapes=({0: batch},), strict=False)
+        return openvino.convert_model(program)

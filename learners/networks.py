@@ -37,13 +37,14 @@ class Networks:
     def trunk(self, backbone: Backbone, network: Trained) -> Forward:
         """The trunk, compiled; shared by all models unless a base session trained it too."""
         if any(weight.startswith("trunk.") for weight in network.weights):
-            return self._compiled(backbone)
+            return self._compiled(backbone, lasting=False)
         if backbone.name not in self._trunks:
-            self._trunks[backbone.name] = self._compiled(self.pretrained(backbone.name))
+            self._trunks[backbone.name] = self._compiled(self.pretrained(backbone.name), lasting=True)
         return self._trunks[backbone.name]
 
-    def _compiled(self, backbone: Backbone) -> Forward:
-        return compiled(backbone.trunk, example_picture(backbone), device=self.device, engine=self.engine)
+    def _compiled(self, backbone: Backbone, *, lasting: bool) -> Forward:
+        picture = example_picture(backbone)
+        return compiled(backbone.trunk, picture, device=self.device, engine=self.engine, lasting=lasting)
 
 
 def example_picture(backbone: Backbone) -> Tensor:
