@@ -48,7 +48,8 @@ def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
     network = backbones.build(name)
     generator = torch.Generator().manual_seed(0)
     size = network.framing.size
-    trunk = compiled(network.trunk, torch.zeros(1, 3, size, size, dtype=torch.uint8), device=torch.device("cpu"))
+    example = torch.zeros(1, 3, size, size, dtype=torch.uint8)
+    trunk = compiled(network.trunk, example, device=torch.device("cpu"), lasting=True)
     whitening = Whitening(torch.zeros(network.dim), torch.eye(network.dim))
     known = torch.rand(past, network.dim, generator=generator)
     parent = LearnerState.untaught(network)

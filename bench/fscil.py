@@ -182,7 +182,7 @@ class _Tests:
         inputs = as_batch(inputs, torch.device("cpu"))
         if self.forward is None:
             part = trainable_part(with_weights(self.bench.backbone, state.weights), self.scope)
-            self.forward = compiled(part, inputs[:1], device=self.bench.device)
+            self.forward = compiled(part, inputs[:1], device=self.bench.device, lasting=True)
         return self.forward(inputs)
 
 

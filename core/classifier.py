@@ -140,7 +140,7 @@ def threshold_of(distances: Tensor) -> float | None:
     """
     if not len(distances):
         return None
-    return float(distances.quantile(ACCEPTED)) * (1 + 1 / len(distances))
+    return max(0.0, float(distances.quantile(ACCEPTED))) * (1 + 1 / len(distances))  # rounding may go below nought
 
 
 def calibrate(distances: Tensor, own: Tensor) -> Certainty:
