@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -27,16 +28,18 @@ from PIL import Image, ImageDraw
 from starlette.types import ASGIApp
 from torch import Tensor
 
+from core.incremental_session import IncrementalConfig
 from service.app import create_app
 from service.dependencies import Parts
 from store import api_keys
 from store.database import Database
 from store.settings import Settings
+from workers import session_job
 from workers.session_job import SessionWorker
 
 SECONDS = 10.0  # bound of every wait: reached only by a test that fails
 SECONDS_TO_ANSWER = 60.0  # bound of every request, on a machine that is busy with something else
-SHOTS = 5
+SHOTS = 3
 SIDE = 40
 COLOURS = {
     "red": (200, 40, 40),
@@ -129,6 +132,12 @@ def lines() -> Iterator[list[Any]]:
 
 
 # The whole service
+
+
+@pytest.fixture(autouse=True)
+def _short_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of training instead of twenty: what is tested here is what happens around them."""
+    monkeypatch.setattr(session_job, "IncrementalConfig", partial(IncrementalConfig, epochs=1, episodes=2))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -243,10 +252,11 @@ class Learner:
         return self.post("/classes", data={"name": name or look}, files=shots_of(look), headers=_headers(headers))
 
     def taught(self, *looks: str) -> list[dict[str, Any]]:
-        """Classes named by their looks, from five pictures each."""
+        """Classes named by their looks, from three pictures each."""
         return [_content(self.teach(look))["class"] for look in looks]
 
-    def show_more(self, class_id: int, look: str, numbers: range = range(SHOTS, 8), **headers: str) -> httpx.Response:
+    def show_more(self, class_id: int, look: str, numbers: range = range(3, 5), **headers: str) -> httpx.Response:
+        """Two more pictures, unless said otherwise."""
         return self.post(f"/classes/{class_id}/shots", files=shots_of(look, numbers), headers=_headers(headers))
 
     def delete(self, class_id: int) -> None:
@@ -314,9 +324,18 @@ def _service(database: Database, home: Path, **settings: Any) -> Iterator[Servic
 
 @pytest.fixture
 def start(database: Database, tmp_path: Path) -> Iterator[Callable[..., Service]]:
-    """Starts the service over this test's own database, as often as asked, with these settings."""
+    """Starts the service over this test's own database, as often as asked, with these settings.
+
+    A `replica` has connections of its own, as another process would.
+    """
     with ExitStack() as stack:
-        yield lambda on=database, **settings: stack.enter_context(_service(on, tmp_path, **settings))
+
+        def started(*, replica: bool = False, **settings: Any) -> Service:
+            own = Database(database.url) if replica else database
+            stack.callback(own.close)
+            return stack.enter_context(_service(own, tmp_path, **settings))
+
+        yield started
 
 
 @pytest.fixture(scope="session")

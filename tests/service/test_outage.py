@@ -21,7 +21,12 @@ MORE_THAN_THREADS = 60  # the server has forty for work that may block
 def away(database: Database, instead: Callable[[], object]) -> Iterator[None]:
     """No connection is left, and whoever wants a new one gets this instead."""
     back = threading.Event()
-    event.listen(database.engine, "do_connect", lambda *_: None if back.is_set() else instead())
+
+    def connect(*_: Any) -> None:
+        if not back.is_set():
+            instead()
+
+    event.listen(database.engine, "do_connect", connect)
     database.engine.dispose()
     try:
         yield

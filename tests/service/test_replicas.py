@@ -1,23 +1,19 @@
 """Two replicas over one database: what happens on one is so on the other after a look."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-
-from store.database import Database
 
 Until = Callable[[Callable[[], Any], str], None]
 Pair = tuple[Any, Any]
 
 
 @pytest.fixture
-def pair(start: Callable[..., Any], database_url: str) -> Iterator[Pair]:
+def pair(start: Callable[..., Any]) -> Pair:
     """The default model, as each of two replicas knows it."""
-    other = Database(database_url)
-    yield start().learner(), start(on=other).learner()
-    other.close()
+    return start().learner(), start(replica=True).learner()
 
 
 def test_a_class_taught_on_one_is_served_by_the_other(pair: Pair, until: Until) -> None:
