@@ -28,6 +28,7 @@ from store.settings import Settings
 
 log = structlog.get_logger()
 
+SECONDS_TO_STOP = 5.0
 DESCRIPTION = """
 Learns image classes from a handful of pictures and does not forget the ones it knew.
 
@@ -74,15 +75,16 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     parts = await run_sync(_parts, app)
     app.state.parts = parts
-    watcher = asyncio.create_task(_watch(app, parts))
+    stop = asyncio.Event()
+    watcher = asyncio.create_task(_watch(app, parts, stop))
     log.info("ready", model=DEFAULT, version=parts.shelf.current(DEFAULT).number, home=str(settings.home))
     try:
         yield
     finally:
         parts.stopping = True
+        stop.set()
+        await asyncio.wait({watcher}, timeout=SECONDS_TO_STOP)  # it may be at the database, which may not answer
         watcher.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watcher
         await run_sync(parts.batcher.close)
 
 
@@ -102,16 +104,22 @@ def _parts(app: FastAPI) -> Parts:
     return Parts(settings, database, shelf, batcher, metrics)
 
 
-async def _watch(app: FastAPI, parts: Parts) -> None:
+async def _watch(app: FastAPI, parts: Parts, stop: asyncio.Event) -> None:
     """Catch up with other processes: new heads, names, keys. A database that is away changes nothing."""
     troubled = False
-    while True:
-        await asyncio.sleep(parts.settings.poll_seconds)
+    while not await _set_within(stop, parts.settings.poll_seconds):
         try:
+            await run_sync(app.state.keyring.refresh)  # first: a revoked key must not outlive a model's trouble
             await run_sync(parts.shelf.poll)
-            await run_sync(app.state.keyring.refresh)
             troubled = False
         except Exception as error:
             if not troubled:
-                log.warning("news cannot be read; serving goes on", error=str(error).splitlines()[0])
+                told = str(error).partition("\n")[0]
+                log.warning("news cannot be read; serving goes on", kind=type(error).__name__, error=told)
             troubled = True
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()

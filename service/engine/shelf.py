@@ -122,15 +122,21 @@ class Shelf:
         self.refresh(served.model)
 
     def poll(self) -> None:
-        """Catch up with what other processes have done."""
+        """Catch up with what other processes have done; a model that cannot be loaded holds up no other."""
         with self.database.read() as db:
             heads = {row.name: row for row in db.scalars(select(Model))}
+        trouble: Exception | None = None
         for name, served in list(self._current.items()):
             row = heads.get(name)
             if row is None or row.id != served.model_id:
                 self._current.pop(name, None)
             elif (row.head, row.renames) != (served.number, served.renames):
-                self.refresh(name)
+                try:
+                    self.refresh(name)
+                except Exception as error:
+                    trouble = error
+        if trouble is not None:
+            raise trouble
 
     def served(self) -> list[Served]:
         return list(self._current.values())

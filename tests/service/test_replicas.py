@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from store import api_keys
+
 Until = Callable[[Callable[[], Any], str], None]
 Pair = tuple[Any, Any]
 
@@ -116,3 +118,32 @@ def test_one_key_used_on_both_at_the_same_time_is_one_class(pair: Pair) -> None:
 
     assert [answer.status_code for answer in answers] == [202, 202]
     assert answers[0].json() == answers[1].json()
+
+
+def test_a_model_that_cannot_be_loaded_holds_up_neither_others_nor_keys(
+    pair: Pair, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One replica fails to load a version, without saying why: it goes on with the rest, and serves what it had."""
+    here, there = pair
+    here.service.http.post("/models", json={"name": "birds"})
+    birds, same_birds = (one.service.learner("birds") for one in pair)
+    before = there.predict("red"), same_birds.predict("red")
+    shelf = there.service.parts.shelf
+    plain = shelf._loaded
+
+    def loaded(db: Any, row: Any, known: Any) -> Any:
+        if row.name == "default":
+            raise RuntimeError
+        return plain(db, row, known)
+
+    monkeypatch.setattr(shelf, "_loaded", loaded)
+    here.taught("red")
+    birds.taught("red")
+
+    until(lambda: same_birds.labels("red") == ["red"], "the other model is served")
+    assert before[1]["version"] == 0
+    assert there.predict("red") == before[0]
+    with here.service.database.write() as db:
+        key = api_keys.create(db, "late", ["predict"])
+    until(lambda: there.ask("GET", "/classes").status_code == 401, "a key is needed")
+    assert there.ask("GET", "/classes", headers={"Authorization": f"Bearer {key}"}).status_code == 200
