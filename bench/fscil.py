@@ -25,7 +25,7 @@ from core.base_session import base_session
 from core.classifier import NearestClassMean
 from core.evaluation import Evaluation, SessionAnswers, evaluate
 from core.guard import Verdict, hold_out
-from core.inference import Forward, compiled
+from core.inference import Engine, Forward, compiled
 from core.progress import Report
 from core.snapshot import from_bytes, to_bytes
 from core.state import LearnerState, Weights, with_weights
@@ -54,6 +54,7 @@ class Bench:
     data_key: str  # tells data sets and their folders apart in the cache
     device: torch.device
     display: Display
+    engine: Engine = "auto"
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +183,8 @@ class _Tests:
         inputs = as_batch(inputs, torch.device("cpu"))
         if self.forward is None:
             part = trainable_part(with_weights(self.bench.backbone, state.weights), self.scope)
-            self.forward = compiled(part, inputs[:1], device=self.bench.device, lasting=True)
+            bench = self.bench
+            self.forward = compiled(part, inputs[:1], device=bench.device, engine=bench.engine, lasting=True)
         return self.forward(inputs)
 
 
@@ -198,7 +200,9 @@ def _store(bench: Bench, setup: Setup, augmented: int) -> ActivationStore:
     scope = setup.base.scope
     name = f"{_digest(_network_mark(bench.backbone), bench.data_key)}-{scope}-{augmented}"
     folder = bench.cache / "activations" / name
-    return ActivationStore(folder, bench.backbone, augmented=augmented, scope=scope, device=bench.device)
+    return ActivationStore(
+        folder, bench.backbone, augmented=augmented, scope=scope, device=bench.device, engine=bench.engine
+    )
 
 
 def _base_key(bench: Bench, session: Session, setup: Setup) -> str:

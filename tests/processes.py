@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 from PIL import Image, ImageDraw
 
+# A small network that needs no compiling: it starts in a third of the time.
+SMALL = {"PROTOQUAD_BACKBONE": "resnet32", "PROTOQUAD_ENGINE": "torch", "PROTOQUAD_LOG_FORMAT": "json"}
 SECONDS = 120  # for anything that a busy machine may delay; nothing waits that long unless something is wrong
 
 
@@ -24,7 +26,7 @@ class Running:
     def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "protoquad", *arguments],
-            env={**os.environ, "PROTOQUAD_BACKBONE": "resnet32", "PROTOQUAD_LOG_FORMAT": "json", **environment},
+            env={**os.environ, **SMALL, **environment},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -64,7 +64,8 @@ def stream() -> Stream:
 def bench(tmp_path: Path) -> Bench:
     torch.manual_seed(0)
     network = backbones.build("resnet32", pretrained=False)
-    return Bench(network, tmp_path / "cache", "shapes", torch.device("cpu"), RecordingDisplay())
+    # On torch: for so few pictures compiling would take longer than all the rest.
+    return Bench(network, tmp_path / "cache", "shapes", torch.device("cpu"), RecordingDisplay(), engine="torch")
 
 
 @pytest.fixture
