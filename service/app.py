@@ -8,6 +8,7 @@ import structlog
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
+from fastapi_offline import FastAPIOffline
 
 from core.classifier import Certainty
 from learners.networks import Networks, chosen_device
@@ -42,7 +43,9 @@ The routes act on the model `default`; the same routes under `/models/{model}` a
 
 def create_app(settings: Settings, database: Database) -> FastAPI:
     """The service over a migrated database."""
-    app = FastAPI(
+    app = FastAPIOffline(  # /docs with its own scripts: a machine without internet shows it too
+        redoc_url=None,
+        static_url="/docs-assets",
         title="protoquad",
         version="0.1.0",
         description=DESCRIPTION,
