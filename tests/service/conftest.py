@@ -29,12 +29,13 @@ from starlette.types import ASGIApp
 from torch import Tensor
 
 from core.incremental_session import IncrementalConfig
+from learners.pictures import views_of
 from service.app import create_app
 from service.dependencies import Parts
 from store import api_keys
 from store.database import Database
 from store.settings import Settings
-from workers import session_job
+from workers import publishing, session_job
 from workers.session_job import SessionWorker
 
 SECONDS = 10.0  # bound of every wait: reached only by a test that fails
@@ -138,9 +139,12 @@ def lines() -> Iterator[list[Any]]:
 
 
 @pytest.fixture(autouse=True)
-def _short_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps of training instead of twenty: what is tested here is what happens around them."""
+def _quick_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of training and two augmented views: what is tested here is what happens around them."""
     monkeypatch.setattr(session_job, "IncrementalConfig", partial(IncrementalConfig, epochs=1, episodes=2))
+    monkeypatch.setitem(views_of.__kwdefaults__, "augmented", 2)
+    for module in (session_job, publishing):
+        monkeypatch.setattr(module, "AUGMENTED", 2)
 
 
 @pytest.fixture(scope="session", autouse=True)
