@@ -19,7 +19,8 @@ from store.settings import Settings
 
 DOCUMENT = create_app(Settings(), Database("sqlite://")).openapi()
 KEPT = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-schema = schemathesis.openapi.from_dict(DOCUMENT)
+# What is under a model's name is answered by the same functions as what is at the root.
+schema = schemathesis.openapi.from_dict(DOCUMENT).exclude(path_regex=r"^/models/\{model\}/.+")
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def address(service: Any) -> str:
 
 @schema.parametrize()
 @settings(
-    max_examples=12,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     database=None,
