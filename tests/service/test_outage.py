@@ -27,11 +27,13 @@ def away(database: Database, instead: Callable[[], object]) -> Iterator[None]:
             instead()
 
     event.listen(database.engine, "do_connect", connect)
+    before = database.engine.pool
     database.engine.dispose()
     try:
         yield
     finally:
         back.set()
+        before.dispose()  # of what somebody held when the rest was closed
 
 
 def test_a_database_that_is_gone_stops_no_prediction(start: Callable[..., Any], database: Database, draw: Draw) -> None:
