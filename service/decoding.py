@@ -1,4 +1,7 @@
-"""Work on pictures off the event loop, in as many threads as there are cores for it."""
+"""Work on pictures off the event loop, in as many threads as there are cores for it.
+
+Each uploaded picture is checked by itself; one that is bad is named, and then nothing is done with the others.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -7,6 +10,11 @@ from typing import TypeVar
 import anyio
 from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
+from torch import Tensor
+
+from core.errors import ImageError
+from service.errors import ImageProblem, unusable_images
+from service.uploads import Upload
 
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
@@ -35,3 +43,19 @@ async def each(work: Callable[[Thing], Result], things: Sequence[Thing]) -> list
         for place, thing in enumerate(things):
             group.start_soon(one, place, thing)
     return [results[place] for place in range(len(things))]
+
+
+async def looked_at(uploads: Sequence[Upload], look: Callable[[bytes], Tensor]) -> list[Tensor]:
+    """What `look` makes of every picture."""
+
+    def one(upload: Upload) -> Tensor | ImageProblem:
+        try:
+            return look(upload.data)
+        except ImageError as error:
+            return ImageProblem(index=upload.index, filename=upload.filename, reason=str(error))
+
+    looks = await each(one, uploads)
+    bad = [found for found in looks if isinstance(found, ImageProblem)]
+    if bad:
+        raise unusable_images(bad, len(uploads))
+    return [found for found in looks if isinstance(found, Tensor)]

@@ -18,17 +18,16 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.bank import ClassId
-from core.errors import ImageError
 from core.images import Framing
 from learners.blobs import from_blob
 from learners.openness import openness
-from learners.pictures import AT_ONCE, views_of
+from learners.pictures import AT_ONCE, STORED, views_of
 from learners.teaching import Taught, openness_with, taught
-from service.decoding import each
+from service.decoding import each, looked_at
 from service.engine.batching import Batcher, Overloaded
 from service.engine.network import Network
 from service.engine.shelf import Served, Shelf
-from service.errors import ImageProblem, Problem, overloaded, unusable_images
+from service.errors import Problem, overloaded
 from service.schemas import ClassBody, Outlier, SessionBody, TaughtBody
 from service.uploads import Upload
 from store import catalogue, classes, idempotency, sessions, versions
@@ -41,16 +40,11 @@ from store.versions import PrototypeRow
 
 Answer = TypeVar("Answer")
 ATTEMPTS = 50
-STORED = 2**31  # pixels: what is stored was within the limit when it came
 FAR = "this picture lies far from the others of its class; is it the right one?"
 
 
 class Moved(Exception):
     """The head is not the version that was worked on."""
-
-
-class InFlight(Exception):
-    """A request with the same idempotency key is being answered."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +117,7 @@ class Teacher:
             return known
         mark = (model, again.key)
         if mark in self._in_flight:
-            raise InFlight(f"a request with the Idempotency-Key '{again.key}' is being answered; ask again in a moment")
+            raise _in_flight(again.key)
         self._in_flight.add(mark)
         try:
             return await work()
@@ -186,20 +180,7 @@ class Teacher:
         raise Problem(503, "The model is busy", detail, slug="busy", headers={"Retry-After": "1"})
 
     async def _views(self, uploads: Sequence[Upload], framing: Framing) -> list[Tensor]:
-        """Every picture checked by itself; one that is bad is named, and then nothing is stored."""
-        limit = self.settings.max_pixels
-
-        def look(upload: Upload) -> Tensor | ImageProblem:
-            try:
-                return views_of(upload.data, framing, max_pixels=limit)
-            except ImageError as error:
-                return ImageProblem(index=upload.index, filename=upload.filename, reason=str(error))
-
-        looks = await each(look, uploads)
-        bad = [found for found in looks if isinstance(found, ImageProblem)]
-        if bad:
-            raise unusable_images(bad, len(uploads))
-        return [found for found in looks if isinstance(found, Tensor)]
+        return await looked_at(uploads, partial(views_of, framing=framing, max_pixels=self.settings.max_pixels))
 
     def _require_free(self, model_id: ModelId, name: str) -> None:
         with self.database.read() as db:
@@ -395,6 +376,12 @@ class Teacher:
                 answer=outcome.body,
                 session_id=outcome.session_id,
             )
+
+
+def _in_flight(key: str) -> Problem:
+    detail = f"a request with the Idempotency-Key '{key}' is being answered; ask again in a moment"
+    headers = {"Retry-After": "1"}
+    return Problem(409, "The request is in flight", detail, slug="idempotency-key-in-flight", headers=headers)
 
 
 class _Features:

@@ -11,9 +11,9 @@ from fastapi.responses import JSONResponse
 
 from service.auth import requires
 from service.dependencies import ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Parts, Service
-from service.errors import Problem, request_id, responses
+from service.errors import request_id, responses
 from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
-from service.teaching import InFlight, Outcome
+from service.teaching import Outcome
 from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
 from store import catalogue, classes, sessions
 from store.catalogue import DEFAULT
@@ -47,7 +47,7 @@ async def teach(
     seconds = waiting_time(prefer)
     shots = await read_shots(request, max_images=service.settings.max_shots)
     name = clean_name(shots.name)
-    outcome = await _taught(service.teacher.teach(model, name, shots.pictures, request_id(request) or "", key))
+    outcome = await service.teacher.teach(model, name, shots.pictures, request_id(request) or "", key)
     return await _answer(service, model, outcome, seconds)
 
 
@@ -71,7 +71,7 @@ async def add_shots(
     """More pictures of a class. One that lies far from the others is reported as an outlier, and counted in."""
     seconds = waiting_time(prefer)
     uploads = await read_pictures(request, field="shots", max_images=service.settings.max_shots)
-    outcome = await _taught(service.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key))
+    outcome = await service.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key)
     return await _answer(service, model, outcome, seconds)
 
 
@@ -136,16 +136,6 @@ def waiting_time(prefer: str | None) -> float:
     return min(float(found.group(1)), LONGEST_WAIT) if found else 0.0
 
 
-async def _taught(work: Any) -> Outcome:
-    try:
-        outcome: Outcome = await work
-    except InFlight as error:
-        raise Problem(
-            409, "The request is in flight", str(error), slug="idempotency-key-in-flight", headers={"Retry-After": "1"}
-        ) from error
-    return outcome
-
-
 async def _answer(service: Parts, model: str, outcome: Outcome, seconds: float) -> Response:
     prefix = "" if model == DEFAULT else f"/models/{model}"
     headers = {}
@@ -154,13 +144,15 @@ async def _answer(service: Parts, model: str, outcome: Outcome, seconds: float) 
     if not seconds or outcome.session_id is None:
         return JSONResponse(outcome.body, 202, headers)
     headers["Preference-Applied"] = f"wait={seconds:.0f}"
-    refined = await _refined(service, model, outcome.session_id, seconds)
-    if refined is None:
+    session = await _session_over(service, model, outcome.session_id, seconds)
+    if session is None:
         return JSONResponse(outcome.body, 202, headers)
-    return JSONResponse(await run_sync(_as_refined, service, model, outcome, refined), 201, headers)
+    if session.status != "succeeded":  # taught it is, and servable; refined it is not
+        return JSONResponse({**outcome.body, "session": session.model_dump(mode="json")}, 202, headers)
+    return JSONResponse(await run_sync(_as_refined, service, model, outcome, session), 201, headers)
 
 
-async def _refined(service: Parts, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:
+async def _session_over(service: Parts, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:
     """The session once it is over, if that is in time."""
     deadline = time.monotonic() + seconds
     model_id = (await run_sync(service.shelf.current, model)).model_id

@@ -9,14 +9,13 @@ from fastapi import APIRouter, Depends, Query, Request
 from torch import Tensor, stack
 
 from core.classifier import Prediction
-from core.errors import ImageError
 from core.images import Framing, centre_view, decode
 from service.auth import requires
-from service.decoding import each, limiter
+from service.decoding import limiter, looked_at
 from service.dependencies import ModelName, Parts, Service
 from service.engine.batching import Overloaded
 from service.engine.shelf import Served
-from service.errors import ImageProblem, overloaded, responses, unusable_images
+from service.errors import overloaded, responses
 from service.request_log import note
 from service.schemas import Candidate, PredictionBody, PredictionsBody
 from service.uploads import PICTURES_BODY, Upload, read_pictures
@@ -54,17 +53,10 @@ async def predict(
 
 
 async def _views(uploads: Sequence[Upload], framing: Framing, max_pixels: int) -> Tensor:
-    def look(upload: Upload) -> Tensor | ImageProblem:
-        try:
-            return centre_view(decode(upload.data, short_side=framing.short_side, max_pixels=max_pixels), framing)
-        except ImageError as error:
-            return ImageProblem(index=upload.index, filename=upload.filename, reason=str(error))
+    def look(data: bytes) -> Tensor:
+        return centre_view(decode(data, short_side=framing.short_side, max_pixels=max_pixels), framing)
 
-    looks = await each(look, uploads)
-    bad = [found for found in looks if isinstance(found, ImageProblem)]
-    if bad:
-        raise unusable_images(bad, len(uploads))
-    return stack([found for found in looks if isinstance(found, Tensor)])  # (n, 3, s, s)
+    return stack(await looked_at(uploads, look))  # (n, 3, s, s)
 
 
 async def _predictions(service: Parts, served: Served, pictures: Tensor, top_k: int) -> list[Prediction]:

@@ -121,6 +121,20 @@ def test_one_who_waits_hears_of_the_refined_class(learner: Any, until: Until) ->
     assert body["version"] == body["session"]["version"] == learner.predict("red")["version"]
 
 
+def test_one_who_waits_for_a_session_that_is_cancelled_is_told_that_it_is_only_taught(
+    learner: Any, until: Until
+) -> None:
+    """201 is for a class that was refined."""
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(learner.teach, "blue", Prefer="wait=60")
+        until(lambda: learner.get("/sessions")["items"], "a session is queued")
+        learner.post(f"/sessions/{learner.get('/sessions')['items'][0]['id']}/cancel").raise_for_status()
+        answer = asked.result(60)
+
+    assert answer.status_code == 202
+    assert answer.json()["session"]["status"] == "cancelled"
+
+
 def test_one_who_does_not_wait_long_enough_is_told_that_it_is_taught(learner: Any) -> None:
     """The class is there all the same; only its refinement is not."""
     answer = learner.teach("red", Prefer="respond-async, wait=1")
