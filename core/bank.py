@@ -4,7 +4,7 @@ Immutable: learning returns a new bank, so a swap is one assignment and a versio
 It holds classes by id and knows nothing of pictures, networks or metrics.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NewType
@@ -71,10 +71,7 @@ class PrototypeBank:
 
     def rows(self, class_ids: Iterable[ClassId]) -> list[int]:
         """The rows of these classes, in their order."""
-        try:
-            return [self._row[class_id] for class_id in class_ids]
-        except KeyError as error:
-            raise UnknownClass(f"class {error.args[0]} is not in the bank of {len(self)} classes") from None
+        return looked_up(self._row, class_ids)
 
     def with_classes(self, class_ids: Sequence[ClassId], prototypes: Tensor, shots: Sequence[int]) -> "PrototypeBank":
         """A bank that holds these new classes too; their first prototype is also their c0."""
@@ -150,6 +147,14 @@ class PrototypeBank:
             raise WrongShape(f"prototypes of shape {(count, self.dim)} are needed, not {tuple(prototypes.shape)}")
         if not torch.isfinite(prototypes).all():
             raise WrongShape("a prototype holds numbers that are not finite")
+
+
+def looked_up(row: Mapping[ClassId, int], class_ids: Iterable[ClassId]) -> list[int]:
+    """The rows of these classes, in their order."""
+    try:
+        return [row[class_id] for class_id in class_ids]
+    except KeyError as error:
+        raise UnknownClass(f"class {error.args[0]} is none of the {len(row)} classes that are known") from None
 
 
 def _joined(first: PrototypeBank, second: PrototypeBank) -> PrototypeBank:

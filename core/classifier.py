@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.bank import ClassId
+from core.bank import ClassId, looked_up
 from core.errors import UnknownClass
-from core.prototypes import Known
+from core.prototypes import Prototyped
 from core.space import Space
 
 ACCEPTED = 0.95  # share of pictures of known classes that the unknown threshold lets through
@@ -60,7 +60,7 @@ class Learned:
 class NearestClassMean:
     """A bank made ready to answer: one matrix product for a batch of pictures, nothing computed twice."""
 
-    def __init__(self, space: Space, known: Known, certainty: Certainty) -> None:
+    def __init__(self, space: Space, known: Prototyped, certainty: Certainty) -> None:
         self.space = space
         self.class_ids = known.class_ids
         self.shots = known.shots
@@ -81,10 +81,7 @@ class NearestClassMean:
 
     def rows(self, class_ids: Iterable[ClassId]) -> list[int]:
         """The rows of these classes, in their order."""
-        try:
-            return [self._row[class_id] for class_id in class_ids]
-        except KeyError as error:
-            raise UnknownClass(f"class {error.args[0]} is none of the {len(self)} classes") from None
+        return looked_up(self._row, class_ids)
 
     def changed(self, changes: Mapping[ClassId, "Learned | None"], certainty: Certainty) -> "NearestClassMean":
         """The same with these classes added, replaced, or (None) removed, in ascending order of their ids."""

@@ -12,8 +12,8 @@ from core.bank import ClassId
 WELL_KNOWN = 20  # pictures from which on a class mean is good enough to lend support to others
 
 
-class Known(Protocol):
-    """Classes as those see them who only compare with them: a bank, or a classifier made of one."""
+class Prototyped(Protocol):
+    """Classes as those see them who only compare with them."""
 
     @property
     def class_ids(self) -> tuple[ClassId, ...]: ...
@@ -23,6 +23,10 @@ class Known(Protocol):
 
     @property
     def prototypes(self) -> Tensor: ...  # (K, M); their length does not matter
+
+
+class Known(Prototyped, Protocol):
+    """The same where one can be looked up: a bank, or a classifier made of one."""
 
     def rows(self, class_ids: Iterable[ClassId]) -> list[int]: ...
 

@@ -11,7 +11,6 @@ from core.backbones import Backbone
 from core.bank import ClassId, PrototypeBank
 from core.calibration import Statistics, smoothed_statistics_of, statistics_of
 from core.classifier import Certainty, NearestClassMean
-from core.errors import UnknownClass
 from core.snapshot import from_bytes, to_bytes
 from core.space import Space
 from core.state import LearnerState, Weights, weights_of
@@ -40,17 +39,8 @@ class Means:
     shots: Tensor
     prototypes: Tensor
 
-    def rows(self, class_ids: object) -> list[int]:
-        raise UnknownClass(f"{class_ids}: rows of bare means are not looked up")
 
-
-@dataclass(frozen=True, eq=False)
-class Snapshot:
-    """A version as it is served."""
-
-    version: Version
-    classifier: NearestClassMean
-    held_out: Mapping[ClassId, Tensor]  # distances of pictures of each class that it was made without
+HeldOut = Mapping[ClassId, Tensor]  # distances of pictures of each class to its prototype made without them
 
 
 def trained(db: Session, backbone: Backbone, version: Version) -> Trained:
@@ -89,8 +79,8 @@ def certainty_of(version: Version) -> Certainty:
     return Certainty(version.temperature, NO_LIMIT if version.threshold is None else version.threshold)
 
 
-def snapshot(db: Session, version: Version, space: Space, dim: int) -> Snapshot:
-    """What serving a version needs."""
+def classifier(db: Session, version: Version, space: Space, dim: int) -> tuple[NearestClassMean, HeldOut]:
+    """What serving a version needs, apart from its network."""
     rows = versions.remembered(db, version.model_id, version.number)
     means = Means(
         tuple(ClassId(row.class_id) for row in rows),
@@ -98,7 +88,7 @@ def snapshot(db: Session, version: Version, space: Space, dim: int) -> Snapshot:
         stacked([row.copies[-1] for row in rows], dim) if rows else torch.zeros(0, dim),
     )
     held_out = {ClassId(row.class_id): from_blob(row.held_out) for row in rows if row.held_out}
-    return Snapshot(version, NearestClassMean(space, means, certainty_of(version)), held_out)
+    return NearestClassMean(space, means, certainty_of(version)), held_out
 
 
 def learner(db: Session, backbone: Backbone, version: Version, network: Trained) -> LearnerState:

@@ -6,6 +6,7 @@ again. So nothing waits for a session, and nothing taught during one is lost.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import structlog
@@ -87,6 +88,11 @@ class Publisher:
         self.learnt = learnt
         self.state = learnt.refinement.state
         self.verdict = learnt.refinement.verdict
+
+    @cached_property
+    def embeddings(self) -> Tensor:
+        """Of the session's own shots, under the network that is to be served."""
+        return self.state.space.embed(features_of(self.learnt.backbone.tail, self.learnt.shots, CPU))
 
     def publish(self) -> None:
         for _ in range(ATTEMPTS):
@@ -237,16 +243,16 @@ class Publisher:
         with self.database.read() as db:
             before = held_out_of(db, self.material.model.id, self.material.head.number)
         shots = self.learnt.shots
-        embeddings = self.state.space.embed(features_of(self.learnt.backbone.tail, shots, CPU))
-        distances = held_out_distances(self.state.space, embeddings, shots, self.state.bank, prior_shots=PRIOR_SHOTS)
+        distances = held_out_distances(
+            self.state.space, self.embeddings, shots, self.state.bank, prior_shots=PRIOR_SHOTS
+        )
         own = {class_id: distances[shots.labels == class_id] for class_id in shots.class_ids}
         return {class_id: found for class_id, found in {**before, **own}.items() if class_id in bank}
 
     def _distances(self, classifier: NearestClassMean) -> tuple[Tensor, Tensor]:
         """Of guard pictures, and of the new shots each without itself: (n, K), and the row of the true class (n,)."""
         tail, space = self.learnt.backbone.tail, self.state.space
-        shots = self.learnt.shots
-        embeddings = space.embed(features_of(tail, shots, CPU))
+        shots, embeddings = self.learnt.shots, self.embeddings
         prototypes = held_out_prototypes(embeddings, shots, self.state.bank, prior_shots=PRIOR_SHOTS)
         there, own = _present(classifier, shots)
         distances = space.distances(embeddings[there][:, 0], classifier.prototypes)

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from core.bank import ClassId
 from core.classifier import Learned, NearestClassMean, Prediction
 from learners.blobs import from_blob
-from learners.loading import certainty_of, snapshot
+from learners.loading import HeldOut, certainty_of, classifier
 from service.engine.network import Network, NetworkLoader
 from store import catalogue, classes, versions
 from store.database import Database
@@ -39,7 +39,7 @@ class Served:
     version: Version
     network: Network
     classifier: NearestClassMean
-    held_out: Mapping[ClassId, torch.Tensor]
+    held_out: HeldOut
     names: Mapping[int, str]
     renames: int
 
@@ -152,10 +152,8 @@ class Shelf:
 
     def _whole(self, db: Session, row: Model, version: Version, names: Mapping[int, str]) -> Served:
         network = self.loader.load(db, row.backbone, version)
-        loaded = snapshot(db, version, network.space, network.dim)
-        return Served(
-            row.id, row.name, row.backbone, version, network, loaded.classifier, loaded.held_out, names, row.renames
-        )
+        known, held_out = classifier(db, version, network.space, network.dim)
+        return Served(row.id, row.name, row.backbone, version, network, known, held_out, names, row.renames)
 
     def _pin(self, current: Served, key: tuple[ModelId, int]) -> Served:
         with self._loading, self.database.read() as db:

@@ -236,7 +236,7 @@ def test_the_whole_network_can_be_measured(
 
 def test_what_cannot_be_measured_is_refused(world: Any, shots: LabelledViews, taught: LearnerState) -> None:
     """Shots of classes that the bank lacks, and no shots at all."""
-    with pytest.raises(UnknownClass, match=r"class \d+ is not in the bank of 6 classes"):
+    with pytest.raises(UnknownClass, match=r"class \d+ is none of the 6 classes that are known"):
         measure(world.network, world.state, guard=None, shots=shots)
     with pytest.raises(NoImages):
         measure(world.network, taught, guard=None, shots=shots.select(torch.arange(0)))

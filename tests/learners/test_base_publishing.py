@@ -19,7 +19,7 @@ from learners.base_folder import read_folder
 from learners.base_learning import Learnt, base_config, learn, look_for
 from learners.base_publishing import Published, publish, situation
 from learners.blobs import from_blob, to_blob
-from learners.loading import snapshot, trained
+from learners.loading import classifier, trained
 from learners.networks import Networks
 from learners.pictures import views_of
 from learners.teaching import taught
@@ -180,12 +180,12 @@ def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: Learn
     with database.read() as db:
         head = head_of(db)
         network = trained(db, networks.pretrained("resnet32"), head)
-        served = snapshot(db, head, network.space, 64)
+        known, held_out = classifier(db, head, network.space, 64)
         guard = classes.guard_of(db, head.model_id, [1, 2, 3])
     backbone = networks.trained("resnet32", network)
     with torch.no_grad():
         features = backbone(torch.cat([views_of(one.data, backbone.framing, augmented=0) for one in guard]))
-    distances = served.classifier.distances(features)
+    distances = known.distances(features)
     own = torch.tensor([one.class_id - 1 for one in guard])
     apart = distances[torch.arange(len(own)), own]
     hits = (distances.argmin(1) == own).float().mean()
@@ -196,7 +196,7 @@ def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: Learn
     assert head.details["unknown"]["calibrated_on"] == 6
     for class_id in (1, 2, 3):
         expected = apart[own == class_id - 1]
-        assert torch.allclose(served.held_out[ClassId(class_id)], expected, atol=2e-3)
+        assert torch.allclose(held_out[ClassId(class_id)], expected, atol=2e-3)
 
 
 def test_details_count_pictures_and_what_was_skipped(database: Database, learnt: Learnt) -> None:
