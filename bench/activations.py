@@ -113,9 +113,7 @@ class ActivationStore:
         if self.scope == "all":
             return inputs
         if self._forward is None:
-            self._forward = compiled(
-                self.backbone.trunk, inputs[0, :1], device=self.device, engine=self.engine, lasting=True
-            )
+            self._forward = compiled(self.backbone.trunk, inputs[0, :1], device=self.device, engine=self.engine)
         activations: Tensor = self._forward(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
         return activations
 

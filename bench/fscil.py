@@ -184,7 +184,7 @@ class _Tests:
         if self.forward is None:
             part = trainable_part(with_weights(self.bench.backbone, state.weights), self.scope)
             bench = self.bench
-            self.forward = compiled(part, inputs[:1], device=bench.device, engine=bench.engine, lasting=True)
+            self.forward = compiled(part, inputs[:1], device=bench.device, engine=bench.engine)
         return self.forward(inputs)
 
 

@@ -1,13 +1,14 @@
 """Networks kept warm: each backbone built once, its trunk compiled once for all models on it."""
 
 import threading
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from core import backbones
 from core.backbones import Backbone
-from core.inference import Engine, Forward, compiled
+from core.inference import Blueprint, Engine, Forward, compiled
 from core.state import with_weights
 from learners.loading import Trained
 
@@ -21,6 +22,7 @@ class Networks:
         self._building = threading.Lock()
         self._backbones: dict[str, Backbone] = {}
         self._trunks: dict[str, Forward] = {}
+        self._blueprints: dict[tuple[str, str], Blueprint] = {}
 
     def pretrained(self, name: str) -> Backbone:
         """The backbone as it comes; one without pretrained weights begins with the same ones in every process."""
@@ -37,19 +39,36 @@ class Networks:
     def trunk(self, backbone: Backbone, network: Trained) -> Forward:
         """The trunk, compiled; shared by all models unless a base session trained it too."""
         if any(weight.startswith("trunk.") for weight in network.weights):
-            return self._compiled(backbone, lasting=False)
+            return self._blueprint(backbone, "trunk").bound(backbone.trunk)
         if backbone.name not in self._trunks:
-            self._trunks[backbone.name] = self._compiled(self.pretrained(backbone.name), lasting=True)
+            pretrained = self.pretrained(backbone.name)
+            self._trunks[backbone.name] = compiled(
+                pretrained.trunk, example_picture(backbone), device=self.device, engine=self.engine
+            )
         return self._trunks[backbone.name]
 
-    def _compiled(self, backbone: Backbone, *, lasting: bool) -> Forward:
-        picture = example_picture(backbone)
-        return compiled(backbone.trunk, picture, device=self.device, engine=self.engine, lasting=lasting)
+    def tail(self, backbone: Backbone) -> Forward:
+        """The tail with its present weights, compiled."""
+        return self._blueprint(backbone, "tail").bound(backbone.tail)
+
+    def _blueprint(self, backbone: Backbone, part: Literal["trunk", "tail"]) -> Blueprint:
+        key = (backbone.name, part)
+        if key not in self._blueprints:
+            example = example_picture(backbone) if part == "trunk" else example_activation(backbone)
+            module = getattr(self.pretrained(backbone.name), part)
+            self._blueprints[key] = Blueprint(module, example, device=self.device, engine=self.engine)
+        return self._blueprints[key]
 
 
 def example_picture(backbone: Backbone) -> Tensor:
     size = backbone.framing.size
     return torch.zeros(1, 3, size, size, dtype=torch.uint8)
+
+
+def example_activation(backbone: Backbone) -> Tensor:
+    with torch.no_grad():
+        activation: Tensor = backbone.trunk(example_picture(backbone))
+    return activation
 
 
 def chosen_device(name: str) -> torch.device:

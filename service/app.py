@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import structlog
 from anyio.to_thread import run_sync
@@ -11,6 +11,8 @@ from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 
 from core.classifier import Certainty
+from hints.listening import Listener
+from hints.sending import hints
 from learners.networks import Networks, chosen_device
 from service import errors
 from service.auth import KeyRing
@@ -78,17 +80,19 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     parts = await run_sync(_parts, app)
     app.state.parts = parts
-    stop = asyncio.Event()
-    watcher = asyncio.create_task(_watch(app, parts, stop))
+    news, loop = asyncio.Event(), asyncio.get_running_loop()
+    watcher = asyncio.create_task(_watch(app, parts, news))
     log.info("ready", model=DEFAULT, version=parts.shelf.current(DEFAULT).number, home=str(settings.home))
     try:
-        yield
+        with _listening(settings.broker_url, lambda: loop.call_soon_threadsafe(news.set)):
+            yield
     finally:
         parts.stopping = True
-        stop.set()
+        news.set()
         await asyncio.wait({watcher}, timeout=SECONDS_TO_STOP)  # it may be at the database, which may not answer
         watcher.cancel()
         await run_sync(parts.batcher.close)
+        await run_sync(parts.hints.close)
 
 
 def _parts(app: FastAPI) -> Parts:
@@ -104,13 +108,19 @@ def _parts(app: FastAPI) -> Parts:
     batcher = Batcher(settings.queue_images, metrics.batched)
     metrics.queue_images.set_function(lambda: batcher.queued)
     shelf.refresh(DEFAULT)
-    return Parts(settings, database, shelf, batcher, metrics)
+    return Parts(settings, database, shelf, batcher, metrics, hints(settings.broker_url))
 
 
-async def _watch(app: FastAPI, parts: Parts, stop: asyncio.Event) -> None:
+def _listening(url: str, on_news: Callable[[], object]) -> contextlib.AbstractContextManager[object]:
+    return Listener(url, on_news) if url else contextlib.nullcontext()
+
+
+async def _watch(app: FastAPI, parts: Parts, news: asyncio.Event) -> None:
     """Catch up with other processes: new heads, names, keys. A database that is away changes nothing."""
     troubled = False
-    while not await _set_within(stop, parts.settings.poll_seconds):
+    while not parts.stopping:
+        await _set_within(news, parts.settings.poll_seconds)
+        news.clear()
         try:
             await run_sync(app.state.keyring.refresh)  # first: a revoked key must not outlive a model's trouble
             await run_sync(parts.shelf.poll)
@@ -122,7 +132,6 @@ async def _watch(app: FastAPI, parts: Parts, stop: asyncio.Event) -> None:
             troubled = True
 
 
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
-    return event.is_set()

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request
 
+from hints.sending import Hints
+from service.changes import Changes
 from service.engine.batching import Batcher
 from service.engine.shelf import Shelf
 from service.errors import Problem
@@ -25,14 +27,21 @@ class Parts:
     """The running service; made once, in the app's lifespan."""
 
     def __init__(
-        self, settings: Settings, database: Database, shelf: Shelf, batcher: Batcher, metrics: Metrics
+        self,
+        settings: Settings,
+        database: Database,
+        shelf: Shelf,
+        batcher: Batcher,
+        metrics: Metrics,
+        hints: Hints,
     ) -> None:
         self.settings = settings
         self.database = database
         self.shelf = shelf
         self.batcher = batcher
         self.metrics = metrics
-        self.teacher = Teacher(database, settings, shelf, batcher)
+        self.hints = hints
+        self.teacher = Teacher(Changes(database, settings, shelf, hints), settings, shelf, batcher)
         self.stopping = False
 
 

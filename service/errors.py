@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import ImageError, UnknownBackbone
+from service.engine.batching import Overloaded
 from store.errors import Conflict, LimitReached, NameTaken, NotThere
 from store.idempotency import KeyReused
 
@@ -156,16 +157,6 @@ def unreachable_database() -> Problem:
     )
 
 
-def overloaded(why: Exception) -> Problem:
-    return Problem(
-        503,
-        "Too many pictures wait",
-        f"{why}; try again in a second",
-        slug="overloaded",
-        headers={"Retry-After": "1"},
-    )
-
-
 def request_id(request: Request) -> str | None:
     found = getattr(request.state, "request_id", None)
     return found if isinstance(found, str) else None
@@ -183,6 +174,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, _on_domain_error)
     for kind in _UNREACHABLE:
         app.add_exception_handler(kind, _on_unreachable)
+    app.add_exception_handler(Overloaded, _on_overloaded)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(ClientDisconnect, _on_client_gone)
@@ -205,6 +197,12 @@ async def _on_unreachable(request: Request, error: Exception) -> Response:
     # Not the error itself: its text repeats the statement's parameters, pictures and all.
     _log.warning("database_unreachable", error=str(getattr(error, "orig", None) or type(error).__name__))
     return unreachable_database().response(request_id(request))
+
+
+async def _on_overloaded(request: Request, error: Exception) -> Response:
+    detail, headers = f"{error}; try again in a second", {"Retry-After": "1"}
+    problem = Problem(503, "Too many pictures wait", detail, slug="overloaded", headers=headers)
+    return problem.response(request_id(request))
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:

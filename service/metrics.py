@@ -6,7 +6,7 @@ database does.
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,7 @@ class Metrics:
         )
         self.served_version = Gauge("protoquad_served_version", "The version served.", ["model"], registry=registry)
         self.served_classes = Gauge("protoquad_served_classes", "Classes it knows.", ["model"], registry=registry)
+        self._served: set[str] = set()
         if database is not None:
             registry.register(_SessionCollector(database, cache, patience))
 
@@ -82,14 +83,15 @@ class Metrics:
         self.batch_images.observe(images)
         self.queue_delay.observe(delay)
 
-    def serving(self, model: str, version: int, classes: int) -> None:
-        self.served_version.labels(model).set(version)
-        self.served_classes.labels(model).set(classes)
-
-    def forget(self, model: str) -> None:
-        """The model was deleted: what was served of it is no longer true."""
-        for gauge in (self.served_version, self.served_classes):
-            gauge.remove_by_labels({"model": model})
+    def serving(self, now: Mapping[str, tuple[int, int]]) -> None:
+        """Version and number of classes of every model that is served; of others nothing is true any more."""
+        for gone in self._served - now.keys():
+            for gauge in (self.served_version, self.served_classes):
+                gauge.remove_by_labels({"model": gone})
+        for model, (version, classes) in now.items():
+            self.served_version.labels(model).set(version)
+            self.served_classes.labels(model).set(classes)
+        self._served = set(now)
 
     def render(self) -> tuple[bytes, str]:
         """The exposition and its content type. May wait for the database a little: call it in a thread."""

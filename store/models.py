@@ -178,6 +178,7 @@ class SessionRow(Base):
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    queue: Mapped[str] = mapped_column(String(20), server_default="cpu")  # which workers it waits for
 
 
 class SessionEvent(Base):

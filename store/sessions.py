@@ -4,6 +4,7 @@ The row is the truth: whoever loses the message that announces it still finds it
 lease finds its attempt outdated and can write nothing.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,10 +16,19 @@ from store.database import now
 from store.errors import Conflict, LeaseLost, NotThere
 from store.models import Model, ModelId, SessionEvent, SessionId, SessionRow
 
+ANYWHERE = "cpu"  # the queue that every worker reads
 FINISHED = ("succeeded", "failed", "cancelled")
 
 
-def enqueue(db: Session, model: Model, *, delay: float, patience: float, request_id: str | None = None) -> SessionRow:
+def enqueue(
+    db: Session,
+    model: Model,
+    *,
+    delay: float,
+    patience: float,
+    queue: str = ANYWHERE,
+    request_id: str | None = None,
+) -> SessionRow:
     """The model's queued session, made if there is none; the caller holds the model's lock.
 
     Each call puts the start off by `delay` seconds, until `patience` seconds after the first.
@@ -31,6 +41,7 @@ def enqueue(db: Session, model: Model, *, delay: float, patience: float, request
         queued = SessionRow(
             model_id=model.id,
             status="queued",
+            queue=queue,
             ready_at=moment + timedelta(seconds=delay),
             request_id=request_id,
             created_at=moment,
@@ -46,14 +57,21 @@ def enqueue(db: Session, model: Model, *, delay: float, patience: float, request
 
 
 def claim(
-    db: Session, owner: str, *, lease: float, attempts: int, session_id: SessionId | None = None
+    db: Session,
+    owner: str,
+    *,
+    lease: float,
+    attempts: int,
+    queues: Sequence[str] = (ANYWHERE,),
+    session_id: SessionId | None = None,
 ) -> SessionRow | None:
     """Take over the oldest session that may run: ready and queued, or running with nobody behind it any more."""
     moment = now(db)
     others = select(SessionRow.model_id).where(SessionRow.status == "running")
     ready = and_(SessionRow.status == "queued", SessionRow.ready_at <= moment, SessionRow.model_id.not_in(others))
     abandoned = and_(SessionRow.status == "running", SessionRow.lease_until < moment)
-    statement = select(SessionRow).where(or_(ready, abandoned)).order_by(SessionRow.id).limit(1)
+    statement = select(SessionRow).where(or_(ready, abandoned), SessionRow.queue.in_(queues))
+    statement = statement.order_by(SessionRow.id).limit(1)
     if session_id is not None:
         statement = statement.where(SessionRow.id == session_id)
     row = db.scalars(statement.with_for_update(skip_locked=True)).one_or_none()

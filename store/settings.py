@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MEGABYTE = 1024 * 1024
@@ -19,6 +19,7 @@ class Settings(BaseSettings):
     # Where things are
     home: Path = Field(Path(".protoquad"), description="Folder of the embedded database and of caches.")
     database_url: str = Field("", description="PostgreSQL (postgresql://…); empty: SQLite in the home folder.")
+    broker_url: str = Field("", description="Redis (redis://…) to carry hints; empty: the table is polled.")
     host: str = Field("127.0.0.1", description="Address to listen on; another than loopback needs an API key.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
 
@@ -49,6 +50,13 @@ class Settings(BaseSettings):
         400, description="Most pictures of old classes that a session is measured on: bounds its time."
     )
     keep_versions: PositiveInt = Field(20, description="Refined versions whose weights are kept for rolling back.")
+    session_queue: Literal["cpu", "gpu"] = Field(
+        "cpu", description="Which workers sessions wait for: cpu, any worker; gpu, one with CUDA."
+    )
+    queues: str = Field("", description="What a worker takes, as cpu,gpu; empty: both with CUDA, else cpu.")
+    stall_seconds: PositiveFloat = Field(
+        300.0, description="Time without a step after which a worker's session is another's, and the worker ends."
+    )
     worker: bool | None = Field(
         None, description="Whether serve starts a worker process of its own; unset: with the embedded database."
     )
@@ -57,6 +65,14 @@ class Settings(BaseSettings):
     poll_seconds: PositiveFloat = Field(0.5, description="How often replicas and workers look for news.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is told.")
     log_format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, else JSON.")
+
+    @field_validator("queues")
+    @classmethod
+    def _known_queues(cls, value: str) -> str:
+        unknown = set(filter(None, value.split(","))) - {"cpu", "gpu"}
+        if unknown:
+            raise ValueError(f"there is no queue {', '.join(sorted(unknown))}; there are cpu and gpu")
+        return value
 
     @property
     def url(self) -> str:
@@ -69,6 +85,12 @@ class Settings(BaseSettings):
     @property
     def embedded(self) -> bool:
         return self.url.startswith("sqlite")
+
+    def queues_of(self, device: str) -> tuple[str, ...]:
+        """The queues that a worker on this kind of device reads."""
+        if self.queues:
+            return tuple(filter(None, self.queues.split(",")))
+        return ("gpu", "cpu") if device == "cuda" else ("cpu",)
 
     @property
     def own_worker(self) -> bool:

@@ -24,6 +24,7 @@ from core.inference import Forward
 from core.refinement import Refinement
 from core.state import LearnerState
 from core.views import LabelledViews, features_of
+from hints.sending import Hints
 from learners.blobs import to_blob
 from learners.loading import Trained, held_out_of, weights_blob
 from learners.openness import nearest_other, openness
@@ -79,13 +80,20 @@ class Situation:
 
 class Publisher:
     def __init__(
-        self, database: Database, settings: Settings, claim: Claim, material: Material, learnt: Learnt
+        self,
+        database: Database,
+        settings: Settings,
+        claim: Claim,
+        material: Material,
+        learnt: Learnt,
+        hints: Hints,
     ) -> None:
         self.database = database
         self.settings = settings
         self.claim = claim
         self.material = material
         self.learnt = learnt
+        self.hints = hints
         self.state = learnt.refinement.state
         self.verdict = learnt.refinement.verdict
 
@@ -135,7 +143,14 @@ class Publisher:
                 serve=False,
             )
             if now.overruled:  # the classes still wait: nobody has judged them on the version that is served now
-                sessions.enqueue(db, model, delay=0, patience=0, request_id=self.claim.request_id)
+                sessions.enqueue(
+                    db,
+                    model,
+                    delay=0,
+                    patience=0,
+                    queue=self.settings.session_queue,
+                    request_id=self.claim.request_id,
+                )
             else:
                 classes.settle(db, model.id, self._as_seen(self.material.waiting, now))
             self._finish(db, "rejected", reason, version)
@@ -176,6 +191,7 @@ class Publisher:
             classes.settle(db, model.id, self._as_seen(self.material.waiting, now))
             versions.prune(db, model, self.settings.keep_versions)
             self._finish(db, "promoted", self.verdict.reason, version)
+        self.hints.model_changed(model.name)
         log.info("version promoted", model=model.name, version=version.number, classes=len(rows))
         return True
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import structlog
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from core.bank import ClassId
 from core.errors import SessionCancelled
@@ -19,6 +20,7 @@ from core.incremental_session import IncrementalConfig
 from core.progress import Progress
 from core.refinement import refine
 from core.state import with_weights
+from hints.sending import Hints, NoHints
 from learners.loading import learner, trained
 from learners.networks import Networks, chosen_device
 from learners.pictures import AUGMENTED, seen
@@ -29,25 +31,52 @@ from store.models import Model, SessionId
 from store.settings import Settings
 from workers.lease import Claim, Lease, Stopping
 from workers.publishing import Learnt, Material, Publisher
+from workers.pulse import Pulse
 
 log = structlog.get_logger()
 
 SECONDS_BETWEEN_REPORTS = 0.3
+SECONDS_BETWEEN_TRIES = 1.0  # to give a session back to a database that is away
 
 
 class SessionWorker:
     """Runs sessions one after another; networks stay warm in between."""
 
-    def __init__(self, database: Database, settings: Settings, owner: str, stop: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        owner: str,
+        *,
+        stop: threading.Event | None = None,
+        pulse: Pulse | None = None,
+        hints: Hints | None = None,
+    ) -> None:
         self.database = database
         self.settings = settings
         self.owner = owner
         self.device = chosen_device(settings.device)
+        self.queues = settings.queues_of(self.device.type)
         self.networks = Networks(self.device, settings.engine)
         self.stop = stop or threading.Event()
+        self.pulse = pulse or Pulse(settings.home)
+        self.hints = hints or NoHints()
+        self._turn = threading.Lock()
+
+    @property
+    def busy(self) -> bool:
+        return self._turn.locked()
 
     def run_next(self, session_id: SessionId | None = None) -> bool:
-        """Run one session, if one may be run; answers whether there was one."""
+        """Run one session, if one may be run and none runs here already; answers whether there was one."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            return self._run_one(session_id)
+        finally:
+            self._turn.release()
+
+    def _run_one(self, session_id: SessionId | None) -> bool:
         claim = self._claim(session_id)
         if claim is None:
             return False
@@ -68,6 +97,7 @@ class SessionWorker:
                 self.owner,
                 lease=self.settings.lease_seconds,
                 attempts=self.settings.attempts,
+                queues=self.queues,
                 session_id=session_id,
             )
             return Claim(row.id, row.attempt, row.model_id, row.request_id) if row else None
@@ -85,9 +115,26 @@ class SessionWorker:
             with self.database.write() as db:
                 sessions.finish(db, claim.session_id, claim.attempt, "cancelled")
             log.info("session cancelled")
+        except (OperationalError, InterfaceError) as error:
+            log.warning("the database does not answer; the session is given back", error=str(error).partition("\n")[0])
+            self._give_back(claim)
         except Exception as error:
             log.exception("session failed")
             self._failed(claim, f"{type(error).__name__}: {error}")
+
+    def _give_back(self, claim: Claim) -> None:
+        """Without counting it as a failure of the session's; should the database stay away, the lease runs out."""
+        deadline = time.monotonic() + self.settings.lease_seconds
+        while not self.stop.wait(SECONDS_BETWEEN_TRIES) and time.monotonic() < deadline:
+            self.pulse.beat()
+            try:
+                with self.database.write() as db:
+                    sessions.release(db, claim.session_id, claim.attempt)
+            except LeaseLost:
+                return
+            except (OperationalError, InterfaceError):
+                continue
+            return
 
     def _failed(self, claim: Claim, error: str) -> None:
         try:
@@ -97,7 +144,7 @@ class SessionWorker:
             log.warning("session lost", reason=str(lost))
 
     def _learn_and_publish(self, claim: Claim, lease: Lease) -> None:
-        teller = _Teller(self.database, claim, lease, self.stop.is_set)
+        teller = _Teller(self.database, claim, lease, self.pulse, self.stop.is_set)
         teller.stage("loading")
         material = self._material(claim)
         if not material.waiting:
@@ -107,7 +154,7 @@ class SessionWorker:
             return
         learnt = self._learn(material, teller)
         teller.stage("publishing")
-        Publisher(self.database, self.settings, claim, material, learnt).publish()
+        Publisher(self.database, self.settings, claim, material, learnt, self.hints).publish()
 
     def _material(self, claim: Claim) -> Material:
         with self.database.read() as db:
@@ -152,14 +199,18 @@ class SessionWorker:
 class _Teller:
     """Reports progress to the store, and raises where the session must stop."""
 
-    def __init__(self, database: Database, claim: Claim, lease: Lease, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, database: Database, claim: Claim, lease: Lease, pulse: Pulse, stopping: Callable[[], bool]
+    ) -> None:
         self.database = database
         self.claim = claim
         self.lease = lease
+        self.pulse = pulse
         self.stopping = stopping
         self._told = 0.0
 
     def check(self) -> None:
+        self.pulse.beat()
         self.lease.check()
         if self.stopping():
             raise Stopping

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-import torch
 from sqlalchemy.orm import Session
 
-from core.backbones import Backbone
 from core.images import Framing
-from core.inference import Forward, compiled
+from core.inference import Forward
 from core.space import Space
 from core.state import with_weights
 from learners.loading import trained
@@ -50,13 +48,7 @@ class NetworkLoader:
         learnt = trained(db, pretrained, version)
         whole = with_weights(pretrained, learnt.weights)
         trunk = self.networks.trunk(whole, learnt)
-        tail = compiled(whole.tail, _activation(whole), device=self.networks.device, engine=self.networks.engine)
+        tail = self.networks.tail(whole)
         network = Network(key, trunk, tail, learnt.space, whole.framing, whole.dim)
         tail(trunk(example_picture(whole)))  # the first call is slow: it must not be a caller's
         return network
-
-
-def _activation(backbone: Backbone) -> torch.Tensor:
-    with torch.no_grad():
-        activation: torch.Tensor = backbone.trunk(example_picture(backbone))
-    return activation

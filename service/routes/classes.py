@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 
 from service.auth import requires
+from service.changes import Outcome
 from service.dependencies import ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Parts, Service
 from service.errors import request_id, responses
 from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
-from service.teaching import Outcome
 from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
 from store import catalogue, classes, sessions
 from store.catalogue import DEFAULT

@@ -36,7 +36,6 @@ async def readyz(service: Service) -> dict[str, str]:
     dependencies=[Depends(requires("predict"))],
 )
 def metrics(service: Service) -> Response:
-    for served in service.shelf.served():
-        service.metrics.serving(served.model, served.number, len(served.classifier))
+    service.metrics.serving({one.model: (one.number, len(one.classifier)) for one in service.shelf.served()})
     content, media_type = service.metrics.render()
     return Response(content, headers={"Content-Type": media_type})

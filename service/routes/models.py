@@ -78,7 +78,6 @@ def delete_model(service: Service, model: ModelName) -> Response:
     with service.database.write() as db:
         catalogue.delete(db, model)
     service.shelf.poll()
-    service.metrics.forget(model)
     return Response(status_code=204)
 
 

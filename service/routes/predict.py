@@ -13,9 +13,8 @@ from core.images import Framing, centre_view, decode
 from service.auth import requires
 from service.decoding import limiter, looked_at
 from service.dependencies import ModelName, Parts, Service
-from service.engine.batching import Overloaded
 from service.engine.shelf import Served
-from service.errors import overloaded, responses
+from service.errors import responses
 from service.request_log import note
 from service.schemas import Candidate, PredictionBody, PredictionsBody
 from service.uploads import PICTURES_BODY, Upload, read_pictures
@@ -60,10 +59,7 @@ async def _views(uploads: Sequence[Upload], framing: Framing, max_pixels: int) -
 
 
 async def _predictions(service: Parts, served: Served, pictures: Tensor, top_k: int) -> list[Prediction]:
-    try:
-        features = await asyncio.wrap_future(service.batcher.submit(served.network, pictures))
-    except Overloaded as error:
-        raise overloaded(error) from error
+    features = await asyncio.wrap_future(service.batcher.submit(served.network, pictures))
     answers = await run_sync(served.predict, features, top_k, limiter=limiter())
     unknown = sum(answer.unknown for answer in answers)
     service.metrics.predicted(served.model, known=len(answers) - unknown, unknown=unknown)

@@ -227,8 +227,8 @@ def test_a_key_that_is_answered_while_its_repetition_looks_it_up_gets_the_same_a
     learner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another replica may finish between the look for an earlier answer and the work itself."""
-    teacher = learner.service.parts.teacher
-    looked_up, answers = teacher._recalled, []
+    changes = learner.service.parts.teacher.changes
+    looked_up, answers = changes.recalled, []
 
     def late(*arguments: Any) -> Any:
         found = looked_up(*arguments)
@@ -237,7 +237,7 @@ def test_a_key_that_is_answered_while_its_repetition_looks_it_up_gets_the_same_a
             answers[0] = learner.teach("red", Idempotency_Key="a")
         return found
 
-    monkeypatch.setattr(teacher, "_recalled", late)
+    monkeypatch.setattr(changes, "recalled", late)
     second = learner.teach("red", Idempotency_Key="a")
 
     assert answers[0].status_code == 202

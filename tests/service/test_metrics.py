@@ -210,12 +210,10 @@ def test_batches_and_queue_are_measured(metrics: Metrics) -> None:
 
 
 def test_a_deleted_model_is_no_longer_served(metrics: Metrics) -> None:
-    """Its gauges go, the others' stay; a model that was never served can be forgotten too."""
-    metrics.serving("birds", 4, 10)
-    metrics.serving("default", 2, 5)
+    """Its gauges go, whichever replica deleted it; the others' stay."""
+    metrics.serving({"birds": (4, 10), "default": (2, 5)})
 
-    metrics.forget("birds")
-    metrics.forget("never")
+    metrics.serving({"default": (2, 5)})
 
     names = ("protoquad_served_version", "protoquad_served_classes")
     assert [value(metrics, name, model="default") for name in names] == [2, 5]
@@ -226,7 +224,7 @@ def test_two_applications_do_not_share_their_numbers() -> None:
     """Each has a registry of its own."""
     first, second = Metrics(), Metrics()
 
-    first.serving("birds", 4, 10)
+    first.serving({"birds": (4, 10)})
 
     assert value(second, "protoquad_served_version", model="birds") is None
 
@@ -300,7 +298,7 @@ def test_a_scrape_of_an_empty_database_has_no_age(small: Database) -> None:
 def test_a_scrape_answers_without_its_database(small: Database) -> None:
     """The rest is told, the database is said to be down, and no number is made up."""
     metrics = Metrics(small, cache=0, patience=SECONDS)
-    metrics.serving("birds", 4, 10)
+    metrics.serving({"birds": (4, 10)})
     before = value(metrics, "protoquad_database_up")
     break_sessions(small)
 
