@@ -1,4 +1,4 @@
-"""Databases for every test that wants one: SQLite in a file and a PostgreSQL server of our own, each test on both."""
+"""Servers for every test that wants one: a database, on SQLite and on PostgreSQL each, and a Redis."""
 
 import os
 import shutil
@@ -16,6 +16,7 @@ from psycopg import sql
 
 from migrations import schema
 from store.database import Database
+from tests.redis_server import RedisServer
 
 SERVER_USER = "nobody"  # PostgreSQL refuses to run as root
 SECONDS_TO_START = 60
@@ -30,10 +31,11 @@ SERVER_OPTIONS = {
 
 
 class Server:
-    """A PostgreSQL server in a folder of its own."""
+    """A PostgreSQL server in a folder of its own; what it holds survives a stop and a start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: str) -> None:
         self.folder = folder
+        self.options = {**SERVER_OPTIONS, **options}
         self.data = folder / "data"
         self.programs = _programs()
         self._as: dict[str, Any] = {}
@@ -43,8 +45,9 @@ class Server:
             self.programs = self._within_reach()
 
     def start(self) -> None:
-        self._run("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-        options = " ".join(f"-c {name}='{value}'" for name, value in SERVER_OPTIONS.items())
+        if not self.data.exists():
+            self._run("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        options = " ".join(f"-c {name}='{value}'" for name, value in self.options.items())
         log = self.folder / "log"
         try:
             self._run("pg_ctl", "--wait", f"--log={log}", "--options", f"-k '{self.folder}' {options}", "start")
@@ -52,8 +55,8 @@ class Server:
             error.add_note(log.read_text() if log.exists() else "it wrote no log")
             raise
 
-    def stop(self) -> None:
-        self._run("pg_ctl", "--wait", "--mode=immediate", "stop")
+    def stop(self, mode: str = "immediate") -> None:
+        self._run("pg_ctl", "--wait", f"--mode={mode}", "stop")
 
     def url(self, name: str) -> str:
         return f"postgresql+psycopg://postgres@/{name}?host={self.folder}"
@@ -113,6 +116,15 @@ def postgresql() -> Iterator[Server]:
         server.start()
         yield server
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Redis for the whole run, started by the first test that asks for it; a test that stops one makes its own."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server.url
+    server.stop()
 
 
 @pytest.fixture(scope="session")
