@@ -188,6 +188,11 @@ class _Tests:
         return self.forward(inputs)
 
 
+def activations(bench: Bench, setup: Setup, pictures: Sequence[Picture], what: str) -> LabelledViews:
+    """What the trained part of the backbone takes as input, in as many views as the setup asks for."""
+    return _activations(bench, _store(bench, setup, setup.views), pictures, what)
+
+
 def _activations(bench: Bench, store: ActivationStore, pictures: Sequence[Picture], what: str) -> LabelledViews:
     missing = len(store.missing(pictures))
     if not missing:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +23,7 @@ from bench.overrides import combinations, overridden
 from bench.plot import plot_accuracy
 from bench.published import published
 from bench.tuning import Trial, compare
+from bench.unknown import KNOWN_CLASSES, base_features, measure_openness, measure_outliers
 from core import backbones
 from core.bank import PrototypeBank
 from core.base_session import BaseConfig
@@ -30,6 +31,7 @@ from core.errors import ProtoquadError
 from core.incremental_session import IncrementalConfig
 from core.losses import LOSS_KINDS
 from core.space import METRICS
+from core.state import LearnerState
 from core.views import Scope
 
 app = typer.Typer(
@@ -168,6 +170,50 @@ def cost(
     if out:
         content = {"costs": costs, "backbone": backbone, "commit": results.commit(), "machine": results.machine()}
         results.write(out / "cost.json", content)
+
+
+@app.command()
+def unknown(
+    dataset: Dataset = "cub200",
+    data: Data = None,
+    backbone: BackboneName = "efficientnet_lite0",
+    draws: Annotated[int, typer.Option(help="How often classes and shots are drawn.", min=1)] = 60,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Where a JSON file of the figures goes.")] = None,
+    cache: Cache = None,
+    device: Device = "cpu",
+) -> None:
+    """Strangers refused, wrong shots found: a few classes of five shots, no base session, training pictures only."""
+    with _clear_errors():
+        network = backbones.build(backbone)
+        stream = load(dataset, data)
+        pictures = base_features(_bench(network, cache, device, dataset, data), stream.base)
+        space = LearnerState.untaught(network).space
+        counts = [count for count in KNOWN_CLASSES if count < len(pictures.class_ids)]
+        found = [measure_openness(space, pictures, count, draws=draws, seed=seed) for count in counts]
+        outliers = measure_outliers(space, pictures, draws=draws, seed=seed)
+    table = Table("known classes", "accepted, %", "strangers refused, %", title=f"five shots a class, {draws} draws")
+    for entry in found:
+        table.add_row(str(entry.classes), f"{entry.accepted:.1f}", f"{entry.refused:.1f}")
+    console.print(table)
+    console.print(
+        f"of five right shots {outliers.false_alarms:.1f} % are called outliers; "
+        f"of a stranger among four {outliers.found:.1f} %",
+        highlight=False,
+    )
+    if out:
+        content = {
+            "openness": [asdict(entry) for entry in found],
+            "outliers": asdict(outliers),
+            "draws": draws,
+            "seed": seed,
+            "backbone": backbone,
+            "dataset": dataset,
+            "command": results.command(),
+            "commit": results.commit(),
+            "machine": results.machine(),
+        }
+        results.write(out / "unknown.json", content)
 
 
 def _setup(
