@@ -21,7 +21,7 @@ class RedisServer:
     def __init__(self, folder: Path, *, append_only: bool = False) -> None:
         self.folder = folder
         self.append_only = append_only
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -94,7 +94,7 @@ def _answers(client: Redis) -> bool:
         return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
