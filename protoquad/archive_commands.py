@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from migrations import schema
 from protoquad.plain_errors import Refused, plain_errors, settings
 from protoquad.ready_database import ready_database
+from protoquad.whole_files import embedded_file, plain_file_errors, put_in_place, require_place
 from service.errors import Problem
 from service.uploads import model_name
 from store import archive, classes
@@ -21,7 +22,6 @@ from store.archive import Label
 from store.database import Database
 from store.errors import SchemaMismatch
 from store.models import Model
-from store.settings import Settings
 
 MEGABYTE = 2**20
 
@@ -32,10 +32,9 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
 ) -> None:
     """Write a model with all it knows, and every picture stored for it, to one file. The service may run meanwhile."""
-    with plain_errors("stopped; no archive was written"), _plain_file_errors(file):
+    with plain_errors("stopped; no archive was written"), plain_file_errors(file):
         chosen = settings()
-        home = _home(chosen)
-        _require_place(file, home, force=force)
+        require_place(file, embedded_file(chosen), force=force)
         with ready_database(chosen) as database, _bar("exporting") as told:
             _export(database, model, file.resolve(), told, force=force)
         _say(f"model '{model}' is in {file} ({file.stat().st_size / MEGABYTE:,.1f} MB)")
@@ -48,7 +47,7 @@ def import_(
     ] = None,
 ) -> None:
     """Read a model from a file. It answers as it did where it was exported; the file is left as it is."""
-    with plain_errors("stopped; nothing was imported"), _plain_file_errors(file):
+    with plain_errors("stopped; nothing was imported"), plain_file_errors(file):
         chosen = settings()
         label = archive.label(file)
         name = _model_name(label.model if model is None else model)
@@ -58,37 +57,14 @@ def import_(
             _tell(database, arrived)
 
 
-def _home(chosen: Settings) -> Path | None:
-    """The embedded database's file, which an export does not bring into being."""
-    if not chosen.embedded:
-        return None
-    path = Path(chosen.url.removeprefix("sqlite:///"))
-    if not path.is_file():
-        raise Refused(f"there is no database at {path}; set PROTOQUAD_HOME to the folder that holds it")
-    return path
-
-
-def _require_place(file: Path, home: Path | None, *, force: bool) -> None:
-    if not file.parent.is_dir():
-        raise Refused(f"the folder {file.parent} does not exist; make it first")
-    if file.is_dir():
-        raise Refused(f"{file} is a folder; name a file in it")
-    if home is not None and file.exists() and file.samefile(home):
-        raise Refused(f"{file} is the database itself; name another file")
-    if file.exists() and not force:
-        raise Refused(f"{file} exists already; name another file, or replace it with --force")
-
-
 def _export(database: Database, model: str, file: Path, told: archive.Told, *, force: bool) -> None:
-    """Written beside its place and moved there once it is whole, so that no half archive is ever found."""
+    """Written beside its place and moved there once it is whole."""
     with TemporaryDirectory(dir=file.parent, prefix=".protoquad-export-") as folder:
         path = Path(folder) / "archive"
         with closing(Database(f"sqlite:///{path}")) as empty:
             schema.upgrade(empty)
         archive.write(database, model, path, told)
-        if file.exists() and not force:
-            raise Refused(f"{file} came into being meanwhile; name another file, or replace it with --force")
-        path.replace(file)
+        put_in_place(path, file, force=force)
 
 
 @contextmanager
@@ -119,14 +95,6 @@ def _tell(database: Database, model: Model) -> None:
     _say(f"model '{model.name}' is here: version {model.head}, {number} {'class' if number == 1 else 'classes'}")
     if waiting:
         _say(f"{waiting} of them will be refined by the session that is queued now")
-
-
-@contextmanager
-def _plain_file_errors(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Refused(f"{error.filename or file}: {error.strerror or error}") from error
 
 
 @contextmanager

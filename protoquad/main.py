@@ -11,6 +11,7 @@ COMMANDS = {
     "serve": "protoquad.serve_command:serve",
     "worker": "protoquad.worker_command:worker",
     "base": "protoquad.base_command:base",
+    "backup": "protoquad.backup_command:backup",
     "export": "protoquad.archive_commands:export",
     "import": "protoquad.archive_commands:import_",
     "migrate": "protoquad.worker_command:migrate",
