@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -180,6 +181,7 @@ class _Sessions:
 
     counts: dict[str, int] = field(default_factory=dict)
     oldest_queued: float = 0.0
+    abandoned: float = 0.0
     durations: Sequence[_Durations] = ()
 
 
@@ -225,9 +227,13 @@ class _SessionCollector(Collector):
 
 
 def _look(db: Session) -> _Sessions:
-    oldest = sessions.oldest_queued(db)
-    waiting = (now(db) - oldest).total_seconds() if oldest is not None else 0.0
-    return _Sessions(sessions.counts(db), max(0.0, waiting), _durations(db))
+    oldest, lease = sessions.oldest_queued(db), sessions.first_lease_to_end(db)
+    moment = now(db)
+    return _Sessions(sessions.counts(db), _seconds_since(oldest, moment), _seconds_since(lease, moment), _durations(db))
+
+
+def _seconds_since(then: datetime | None, moment: datetime) -> float:
+    return max(0.0, (moment - then).total_seconds()) if then is not None else 0.0
 
 
 def _durations(db: Session) -> list[_Durations]:
@@ -257,6 +263,11 @@ def _families(answer: _Sessions) -> Iterator[Metric]:
     yield by_state
     yield GaugeMetricFamily(
         "protoquad_oldest_queued_session_seconds", "How long the oldest queued session waits.", answer.oldest_queued
+    )
+    yield GaugeMetricFamily(
+        "protoquad_abandoned_session_seconds",
+        "How long ago the lease of a running session ended, with no worker to take it over.",
+        answer.abandoned,
     )
     took = HistogramMetricFamily(
         "protoquad_session_duration_seconds", "Time from a session's start to its end.", labels=["status"]

@@ -226,6 +226,11 @@ def oldest_queued(db: Session) -> datetime | None:
     return db.execute(select(func.min(SessionRow.created_at)).where(SessionRow.status == "queued")).scalar_one()
 
 
+def first_lease_to_end(db: Session) -> datetime | None:
+    """Of the running sessions; once it is past, nobody holds that session and no worker has taken it over yet."""
+    return db.execute(select(func.min(SessionRow.lease_until)).where(SessionRow.status == "running")).scalar_one()
+
+
 def forget_events(db: Session, *, older_than: datetime) -> None:
     """Sessions keep their outcome; the steps on the way are of no use for ever."""
     old = select(SessionRow.id).where(SessionRow.finished_at < older_than)

@@ -261,6 +261,24 @@ def test_sessions_are_counted_by_state(database: Database) -> None:
     assert seen["protoquad_database_up", frozenset()] == 1
 
 
+def running(db: Session, owner: Model, lease: float) -> None:
+    moment = datetime.now(UTC)
+    until = moment + timedelta(seconds=lease)
+    db.add(SessionRow(model_id=owner.id, status="running", ready_at=moment, created_at=moment, lease_until=until))
+
+
+@pytest.mark.parametrize(("leases", "seconds"), [((), 0), ((30, 5), 0), ((30, -100, -40), 100)])
+def test_a_session_that_nobody_holds_has_an_age(database: Database, leases: tuple[float, ...], seconds: float) -> None:
+    """Of all those whose worker is lost the one that waits longest; a lease that still holds is no trouble."""
+    with database.write() as db:
+        for number, lease in enumerate(leases):
+            running(db, model(db, f"model {number}"), lease)
+
+    seen = scrape(Metrics(database, patience=SECONDS))
+
+    assert seconds <= seen["protoquad_abandoned_session_seconds", frozenset()] < seconds + SECONDS * bool(seconds) + 1
+
+
 def test_session_durations_are_read_as_a_histogram(database: Database) -> None:
     """From start to end, by outcome; one that never started has no duration."""
     with database.write() as db:
