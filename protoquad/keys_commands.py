@@ -1,6 +1,7 @@
 """`protoquad keys …`: who may call the service."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from protoquad.plain_errors import Refused, plain_errors, settings
 from store import api_keys
 from store.database import Database
 
-app = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="API keys: create, ensure, list, revoke.", no_args_is_help=True, add_completion=False)
 
 
 @app.command()
@@ -36,6 +37,21 @@ def create(
         Console(stderr=True).print(
             "Send it as `Authorization: Bearer …`. From now on every caller needs a key.", highlight=False
         )
+
+
+@app.command()
+def ensure(
+    name: Annotated[str, typer.Argument(help="What it is for, e.g. 'first key'.")] = "key",
+    scope: Annotated[list[str] | None, typer.Option(help="As for `create`.")] = None,
+) -> None:
+    """Store the key in the variable PROTOQUAD_KEY, as a digest. Safe to run again; a revoked key stays revoked."""
+    with plain_errors(), _database() as database:
+        key = os.environ.get("PROTOQUAD_KEY", "")
+        if not key:
+            raise Refused("PROTOQUAD_KEY is not set; it must hold the key to be stored")
+        with database.write() as db:
+            row = api_keys.ensure(db, key, name, scope or ["admin"])
+        typer.echo(f"{row.id} ({row.name}) {'was revoked and stays so' if row.revoked_at else 'is valid'}")
 
 
 @app.command("list")

@@ -10,6 +10,7 @@ from typer.main import get_command
 COMMANDS = {
     "serve": "protoquad.serve_command:serve",
     "worker": "protoquad.worker_command:worker",
+    "worker-alive": "protoquad.worker_alive_command:worker_alive",
     "base": "protoquad.base_command:base",
     "backup": "protoquad.backup_command:backup",
     "export": "protoquad.archive_commands:export",

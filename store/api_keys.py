@@ -6,6 +6,7 @@ is no dictionary to try.
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from store.database import now
-from store.errors import NotThere
+from store.errors import Conflict, NotThere
 from store.models import ApiKey
 
 SCOPES = ("predict", "teach", "admin")
 PREFIX = "pq"
+WHOLE = re.compile(rf"{PREFIX}_[0-9a-f]{{8}}_[0-9a-f]{{64}}")
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,40 @@ def key_id(key: str) -> str | None:
 
 def create(db: Session, name: str, scopes: Iterable[str]) -> str:
     """Store a new key and answer it, for the only time."""
+    key = f"{PREFIX}_{secrets.token_hex(4)}_{secrets.token_hex(32)}"
+    _add(db, key, name, _listed(scopes))
+    return key
+
+
+def ensure(db: Session, key: str, name: str, scopes: Iterable[str]) -> ApiKey:
+    """Have a key that was made elsewhere stored like the others. One that was revoked stays so."""
+    if not WHOLE.fullmatch(key):
+        raise ValueError(
+            f"the key must read {PREFIX}_<8 hexadecimal digits>_<64 random ones>; a shorter one can be guessed"
+        )
+    listed = _listed(scopes)
+    row = db.get(ApiKey, key_id(key))
+    if row is None:
+        return _add(db, key, name, listed)
+    if not hmac.compare_digest(row.digest, digest(key)):
+        raise Conflict(f"there is another key {row.id} with another secret; give the new one an id of its own")
+    if row.scopes != listed:
+        raise Conflict(f"the key {row.id} was made for '{row.scopes}', not for '{listed}'; make another one for that")
+    return row
+
+
+def _listed(scopes: Iterable[str]) -> str:
     wanted = set(scopes)
     if unknown := sorted(wanted.difference(SCOPES)):
         raise NotThere(f"there is no scope '{unknown[0]}'; there are {', '.join(SCOPES)}")
-    chosen = sorted(wanted, key=SCOPES.index)
-    own_id = secrets.token_hex(4)
-    key = f"{PREFIX}_{own_id}_{secrets.token_hex(32)}"
-    db.add(ApiKey(id=own_id, name=name, digest=digest(key), scopes=" ".join(chosen), created_at=now(db)))
+    return " ".join(sorted(wanted, key=SCOPES.index))
+
+
+def _add(db: Session, key: str, name: str, scopes: str) -> ApiKey:
+    row = ApiKey(id=key_id(key), name=name, digest=digest(key), scopes=scopes, created_at=now(db))
+    db.add(row)
     db.flush()
-    return key
+    return row
 
 
 def everything(db: Session) -> list[ApiKey]:

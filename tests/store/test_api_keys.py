@@ -7,7 +7,9 @@ import pytest
 from sqlalchemy.orm import Session
 
 from store import api_keys
-from store.errors import NotThere
+from store.errors import Conflict, NotThere
+
+GIVEN = f"pq_0123abcd_{'5e' * 32}"
 
 
 def own_id(key: str) -> str:
@@ -101,3 +103,42 @@ def test_an_unknown_scope_makes_no_key(db: Session) -> None:
 def test_what_does_not_look_like_a_key_has_no_id(text: str) -> None:
     """So nothing needs to be looked up."""
     assert api_keys.key_id(text) is None
+
+
+def test_a_key_made_elsewhere_is_stored_like_the_others_and_once(db: Session) -> None:
+    """As a digest; asked for again, it is the same row."""
+    first, second = (api_keys.ensure(db, GIVEN, "first", ["admin"]) for _ in range(2))
+
+    assert first is second
+    assert first.digest == sha256(GIVEN.encode()).hexdigest()
+    assert api_keys.valid(db)["0123abcd"].matches(GIVEN)
+    assert [row.scopes for row in api_keys.everything(db)] == ["admin"]
+
+
+def test_a_key_that_was_revoked_stays_so_when_it_is_asked_for_again(db: Session) -> None:
+    """Revoked is for good, whatever a start-up script says."""
+    api_keys.ensure(db, GIVEN, "first", ["admin"])
+    api_keys.revoke(db, "0123abcd")
+    api_keys.ensure(db, GIVEN, "first", ["admin"])
+
+    assert api_keys.valid(db) == {}
+
+
+@pytest.mark.parametrize("key", ["", "secret", "pq_0123abcd_5e5e", GIVEN + "5e", GIVEN.upper(), f"pq_{'5e' * 36}"])
+def test_a_secret_that_could_be_guessed_makes_no_key(db: Session, key: str) -> None:
+    """A plain digest protects only what is long and random."""
+    with pytest.raises(ValueError, match="64 random ones"):
+        api_keys.ensure(db, key, "first", ["admin"])
+
+    assert api_keys.everything(db) == []
+
+
+def test_a_key_cannot_take_the_place_of_another(db: Session) -> None:
+    """Neither with another secret nor for other scopes."""
+    api_keys.ensure(db, GIVEN, "first", ["predict"])
+    with pytest.raises(Conflict, match="another key 0123abcd"):
+        api_keys.ensure(db, f"pq_0123abcd_{'00' * 32}", "first", ["predict"])
+    with pytest.raises(Conflict, match="was made for 'predict', not for 'admin'"):
+        api_keys.ensure(db, GIVEN, "first", ["admin"])
+
+    assert api_keys.valid(db)["0123abcd"].scopes == {"predict"}
