@@ -2,44 +2,58 @@
 
 from celery import Celery
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 TASK = "protoquad.session"
-CHANNEL = "protoquad:changed"
-QUEUES = ("cpu", "gpu")
+PREFIX = "protoquad:"  # of every key: others may use the same Redis
+CHANNEL = f"{PREFIX}changed"
 
 SECONDS_TO_ANSWER = 1.0  # a hint that takes longer is worth less than none
-SECONDS_WITHOUT_NEWS = 30  # after which a silent connection is asked whether it is alive
+SECONDS_TO_CONSUME = 3.0  # more than the second for which Redis is asked to hold a question open
+SECONDS_WITHOUT_NEWS = 5.0  # after which a silent connection is asked whether it is alive
 
 
 def connected(url: str) -> Redis:
+    """A client that asks once: whoever uses it knows what to do meanwhile, and when to ask again."""
     return Redis.from_url(
         url,
         socket_connect_timeout=SECONDS_TO_ANSWER,
         socket_timeout=SECONDS_TO_ANSWER,
-        health_check_interval=SECONDS_WITHOUT_NEWS,
+        retry=Retry(NoBackoff(), 0),
     )
 
 
 def celery_app(url: str, *, seconds_to_answer: float = SECONDS_TO_ANSWER) -> Celery:
     """The same settings on both ends of the queue."""
-    app = Celery("protoquad", broker=url, set_as_current=False)
+    app = Celery("protoquad", set_as_current=False)
     app.conf.update(
+        broker_read_url=url,  # both by name: CELERY_BROKER_URL, meant for somebody else, would overrule `broker`
+        broker_write_url=url,
+        broker_use_ssl={"ssl_cert_reqs": "required"} if url.startswith("rediss:") else False,  # or as the URL says
         task_serializer="json",
         accept_content=["json"],
         task_ignore_result=True,  # what came of a session stands in its row
         task_publish_retry=False,
         broker_pool_limit=1,
-        broker_connection_retry_on_startup=True,
-        broker_connection_max_retries=None,
+        broker_connection_retry=False,  # whoever has lost it tries again in its own time
+        broker_connection_retry_on_startup=False,
         broker_transport_options={
-            "socket_connect_timeout": seconds_to_answer,
+            "global_keyprefix": PREFIX,
+            "socket_connect_timeout": SECONDS_TO_ANSWER,
             "socket_timeout": seconds_to_answer,
-            "retry_on_timeout": False,
+            "health_check_interval": SECONDS_WITHOUT_NEWS,
         },
         worker_pool="solo",  # no fork: torch would hang in one, and CUDA refuses
         worker_concurrency=1,
         worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,  # a session is cancelled in its row; nobody gives orders past it
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
     )
     return app
+
+
+def first_line(error: BaseException) -> str:
+    """What a log line says of it."""
+    return str(error).partition("\n")[0] or type(error).__name__

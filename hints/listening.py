@@ -1,17 +1,19 @@
 """Hears that models have changed, for processes that serve them."""
 
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 import structlog
+from redis.client import PubSub
 
-from hints.broker import CHANNEL, connected
+from hints.broker import CHANNEL, SECONDS_TO_ANSWER, SECONDS_WITHOUT_NEWS, connected, first_line
 
 log = structlog.get_logger()
 
-SECONDS_BETWEEN_TRIES = 2.0
+SECONDS_BETWEEN_TRIES = 1.0
 SECONDS_PER_LOOK = 0.5  # how soon it notices that it is to stop
 
 
@@ -38,18 +40,36 @@ class Listener:
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                self._listen()
+                with connected(self._url) as redis, redis.pubsub() as channel:
+                    channel.subscribe(CHANNEL)
+                    self._listen(channel)
             except Exception as error:  # whatever a driver raises: polling goes on
-                if not self._told:
-                    log.warning("redis does not answer; the table is polled instead", error=str(error))
-                self._told = True
+                self._away(error)
                 self._stopped.wait(SECONDS_BETWEEN_TRIES)
 
-    def _listen(self) -> None:
-        with connected(self._url) as redis, redis.pubsub(ignore_subscribe_messages=True) as channel:
-            channel.subscribe(CHANNEL)
+    def _listen(self, channel: PubSub) -> None:
+        heard, asked = time.monotonic(), False
+        while not self._stopped.is_set():
+            message = channel.get_message(timeout=SECONDS_PER_LOOK)
+            if message is not None:
+                heard, asked = time.monotonic(), False
+                self._hear(message["type"])
+                continue
+            silence = time.monotonic() - heard
+            if silence > SECONDS_WITHOUT_NEWS + SECONDS_TO_ANSWER:
+                raise TimeoutError("the connection is open, but nobody answers")
+            if silence > SECONDS_WITHOUT_NEWS and not asked:
+                channel.ping()
+                asked = True
+
+    def _hear(self, kind: str) -> None:
+        if kind == "subscribe":  # from here on no change is missed; what came before is found by looking
+            log.info("redis is back" if self._told else "listening on redis")
             self._told = False
-            self._on_news()  # of what happened while nobody listened
-            while not self._stopped.is_set():
-                if channel.get_message(timeout=SECONDS_PER_LOOK) is not None:
-                    self._on_news()
+        if kind in {"subscribe", "message"} and not self._stopped.is_set():
+            self._on_news()
+
+    def _away(self, error: Exception) -> None:
+        if not self._told and not self._stopped.is_set():
+            log.warning("redis does not answer; the table is polled instead", error=first_line(error))
+        self._told = True

@@ -1,25 +1,28 @@
 """Sends hints from a thread of its own, each at its time: whoever gives one goes on at once.
 
-With Redis away hints are dropped. So are hints for a queue that nobody reads: they would only fill the memory.
+While Redis is away hints wait, and beyond a bound new ones are dropped. So are announcements to a queue that nobody
+reads: they would only fill the memory of Redis.
 """
 
 import heapq
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Protocol
 
 import structlog
 
-from hints.broker import CHANNEL, TASK, celery_app, connected
+from hints.broker import CHANNEL, PREFIX, TASK, celery_app, connected, first_line
 
 log = structlog.get_logger()
 
 MOST_WAITING = 10_000  # hints, in this process
 MOST_UNREAD = 1_000  # messages, in one queue
-SECONDS_OF_SILENCE = 5.0  # after Redis did not answer: it is not asked for every hint
+SECONDS_OF_SILENCE = 2.0  # after Redis did not answer: it is not asked for every hint
+SECONDS_TO_CLOSE = 2.0
 
 
 class Hints(Protocol):
@@ -45,69 +48,96 @@ class NoHints:
         pass
 
 
+@dataclass(frozen=True, order=True)
+class _Hint:
+    due: float
+    number: int  # of two that are due together the older goes first
+    send: Callable[[], object] = field(compare=False)
+
+
 class RedisHints:
     """One thread that sends what is due; the other methods return at once."""
 
     def __init__(self, url: str) -> None:
         self._redis = connected(url)
         self._celery = celery_app(url)
-        self._due: list[tuple[float, int, Callable[[], object]]] = []
-        self._order = count()
+        self._waiting: list[_Hint] = []
+        self._changed: set[str] = set()  # models whose change is still to be told: once is enough
+        self._numbers = count()
         self._news = threading.Condition()
         self._closing = False
-        self._silent_until = 0.0
+        self._silent_until = float("-inf")
+        self._told = False
         self._thread = threading.Thread(target=self._run, name="hints", daemon=True)
         self._thread.start()
 
     def session_queued(self, session_id: int, queue: str, seconds: float) -> None:
         """A worker that hears of the session before it is ready could do nothing, so it is told when it is."""
-        self._give(seconds, partial(self._announce, session_id, queue))
+        with self._news:
+            self._give(time.monotonic() + seconds, partial(self._announce, session_id, queue))
 
     def model_changed(self, model: str) -> None:
-        self._give(0.0, partial(self._redis.publish, CHANNEL, model))
+        with self._news:
+            if model not in self._changed and self._give(time.monotonic(), partial(self._publish, model)):
+                self._changed.add(model)
 
     def close(self) -> None:
-        """What is not sent by now is found in the table."""
+        """Sends what is due, if Redis is there; the rest is found in the table."""
         with self._news:
             self._closing = True
             self._news.notify()
-        self._thread.join(timeout=2.0)
+        self._thread.join(SECONDS_TO_CLOSE)
+
+    def _give(self, due: float, send: Callable[[], object]) -> bool:
+        if len(self._waiting) >= MOST_WAITING or self._closing:
+            return False
+        heapq.heappush(self._waiting, _Hint(due, next(self._numbers), send))
+        self._news.notify()
+        return True
+
+    def _run(self) -> None:
+        while (hint := self._next()) is not None:
+            try:
+                hint.send()
+                self._told = False
+            except Exception as error:  # whatever a driver raises: a hint is worth nobody's trouble
+                self._later(hint, error)
         self._redis.close()
         self._celery.close()
 
-    def _give(self, seconds: float, send: Callable[[], object]) -> None:
+    def _next(self) -> _Hint | None:
         with self._news:
-            if len(self._due) < MOST_WAITING:
-                heapq.heappush(self._due, (time.monotonic() + seconds, next(self._order), send))
-                self._news.notify()
-
-    def _run(self) -> None:
-        while (send := self._next()) is not None:
-            if time.monotonic() < self._silent_until:
-                continue
-            try:
-                send()
-            except Exception as error:  # whatever a driver raises: a hint is worth nobody's trouble
-                log.warning("redis does not answer; the table is polled instead", error=_first_line(error))
-                self._silent_until = time.monotonic() + SECONDS_OF_SILENCE
-
-    def _next(self) -> Callable[[], object] | None:
-        with self._news:
-            while not self._closing:
-                wait = self._due[0][0] - time.monotonic() if self._due else None
+            while True:
+                silent = self._silent_until - time.monotonic()
+                wait = max(silent, self._waiting[0].due - time.monotonic()) if self._waiting else None
                 if wait is not None and wait <= 0:
-                    return heapq.heappop(self._due)[2]
+                    return heapq.heappop(self._waiting)
+                if self._closing:
+                    return None
                 self._news.wait(wait)
-            return None
+
+    def _later(self, hint: _Hint, error: Exception) -> None:
+        if not self._told:
+            log.warning("no hint can be sent; the table is polled instead", error=first_line(error))
+        self._told = True
+        with self._news:
+            self._silent_until = time.monotonic() + SECONDS_OF_SILENCE
+            heapq.heappush(self._waiting, replace(hint, due=self._silent_until))  # behind those that were not tried
+
+    def _publish(self, model: str) -> None:
+        with self._news:
+            self._changed.discard(model)  # before it is told: who changes it from now on has news of his own
+        try:
+            self._redis.publish(CHANNEL, model)
+        except Exception:
+            with self._news:
+                self._changed.add(model)
+            raise
 
     def _announce(self, session_id: int, queue: str) -> None:
-        if self._redis.llen(queue) < MOST_UNREAD:
+        if self._redis.llen(f"{PREFIX}{queue}") < MOST_UNREAD:
             self._celery.send_task(TASK, args=[session_id], queue=queue)
 
 
 def hints(url: str) -> Hints:
     return RedisHints(url) if url else NoHints()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__

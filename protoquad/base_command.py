@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from bench.display import TerminalDisplay
 from core import backbones
 from core.backbones import Backbone
+from hints.sending import hints
 from learners.base_folder import ClassFolder, read_folder
 from learners.base_learning import Learnt, base_config, learn, look_for
 from learners.base_looking import Skipped
@@ -69,6 +71,8 @@ class _BaseSession:
         networks = Networks(chosen_device(self.settings.device), self.settings.engine)
         learnt = self._learn(networks, networks.pretrained(self._backbone(backbone)), epochs)
         published = publish(self.database, self.settings, self.model, learnt)
+        with closing(hints(self.settings.broker_url)) as telling:
+            telling.model_changed(self.model)
         self._tell(published, learnt, time.monotonic() - started)
 
     def _backbone(self, asked: str | None) -> str:

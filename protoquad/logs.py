@@ -9,7 +9,18 @@ from structlog.typing import Processor
 
 from store.settings import Settings
 
-NOISY = ("alembic", "sqlalchemy", "uvicorn.access", "httpx", "PIL", "matplotlib", "openvino")
+NOISY = (
+    "alembic",
+    "sqlalchemy",
+    "uvicorn.access",
+    "httpx",
+    "PIL",
+    "matplotlib",
+    "openvino",
+    "celery",
+    "kombu",
+    "redis",
+)
 
 
 def set_up(settings: Settings) -> None:

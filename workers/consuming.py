@@ -1,61 +1,118 @@
-"""Celery's end of the queue: hears which session is ready and runs it, in this process and no other.
+"""Celery's end of the queue: hears which session is ready and hands it to the loop that works.
 
-Messages are hints, and are acknowledged before the work: a session that is left behind is found in the table. While
-Redis is away a thread beside this one goes on looking there.
+Messages are hints, and are acknowledged before the work: a session that is left behind is found in the table. Celery
+runs in a thread beside the loop, so whatever Redis does or does not do, the loop goes on looking there.
 """
 
-import logging
 import os
-import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
 
 import structlog
-from celery.signals import worker_shutting_down
+from celery.exceptions import WorkerShutdown
+from celery.worker.consumer import Consumer
+from kombu.asynchronous import set_event_loop
 
-from hints.broker import TASK, celery_app
+from hints.broker import SECONDS_TO_CONSUME, TASK, celery_app, connected, first_line
 from store.models import SessionId
-from workers.session_job import SessionWorker
+from workers.inbox import Inbox
 
 log = structlog.get_logger()
 
-SECONDS_TO_ANSWER = 10.0  # more than the second that Redis is asked to hold a question open
+SECONDS_BETWEEN_TRIES = 1.0
+SECONDS_PER_LOOK = 0.5  # how soon a message that waits for the loop notices that the worker stops
+SECONDS_TO_STOP = 3.0  # then it is left where it hangs: the process ends without it
 
 
-def consume(
-    url: str, queues: Sequence[str], worker: SessionWorker, stop: threading.Event, poll: Callable[[], None]
-) -> None:
-    """Run what is announced until told to stop by a signal, or until `poll` ends."""
-    app = celery_app(url, seconds_to_answer=SECONDS_TO_ANSWER)
+class Announcements:
+    """Puts announced sessions into the inbox, whenever Redis is there."""
 
-    @app.task(name=TASK)  # type: ignore[untyped-decorator]
-    def session(session_id: int) -> None:
-        if not worker.run_next(SessionId(session_id)):
-            log.debug("nothing to do for this message", session=session_id)
+    def __init__(self, url: str, queues: Sequence[str], inbox: Inbox, stop: threading.Event) -> None:
+        self._url = url
+        self._queues = list(queues)
+        self._inbox = inbox
+        self._stop = stop
+        self._away = False
+        self._hub: Any = None
+        self._celery = celery_app(url, seconds_to_answer=SECONDS_TO_CONSUME)
+        self._celery.conf.worker_consumer = _OneConnection
+        self._celery.task(name=TASK)(self._announced)
+        self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
 
-    def stopping(**_: object) -> None:
-        log.info("stopping")
-        stop.set()  # a session in progress gives itself back between two steps
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
 
-    def poll_to_the_end() -> None:
-        poll()
-        if not stop.is_set():
-            os.kill(os.getpid(), signal.SIGTERM)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        hub = self._hub
+        if hub is not None:
+            hub.call_soon(_end)
+        self._thread.join(SECONDS_TO_STOP)
 
-    worker_shutting_down.connect(stopping, weak=False)
-    polling = threading.Thread(target=poll_to_the_end, name="polling", daemon=True)
-    controller = app.Worker(
-        queues=list(queues),
-        hostname=f"protoquad-{os.getpid()}@%h",
-        loglevel=logging.WARNING,
-        without_gossip=True,
-        without_mingle=True,
-        without_heartbeat=True,
-        optimization="fair",
-    )
-    polling.start()
-    try:
-        controller.start()
-    finally:
-        stop.set()
-        polling.join()
+    def _announced(self, session_id: int) -> None:
+        """Waits for the loop, so that further messages stay in the queue, for workers that are free."""
+        letter = self._inbox.announce(SessionId(session_id))
+        while not letter.seen_to.wait(SECONDS_PER_LOOK) and not self._stop.is_set():
+            pass
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with connected(self._url) as redis:
+                    redis.ping()
+                self._consume()
+            except Exception as error:  # whatever a driver raises: polling goes on
+                self._lost(error)
+            self._stop.wait(SECONDS_BETWEEN_TRIES)
+
+    def _consume(self) -> None:
+        """Until the connection is lost or the worker stops."""
+        set_event_loop(None)  # that of a connection before is closed
+        controller = self._celery.WorkController(
+            queues=self._queues,
+            hostname=f"protoquad-{os.getpid()}@%h",
+            ready_callback=self._listening,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+        try:
+            controller.start()
+        finally:
+            self._hub = None
+        if controller.consumer.lost is not None:
+            raise controller.consumer.lost
+
+    def _listening(self, consumer: Any) -> None:
+        log.info("redis is back" if self._away else "listening on redis", queues=self._queues)
+        self._away = False
+        self._hub = consumer.hub
+        if self._stop.is_set():  # before there was a hub to wake
+            _end()
+
+    def _lost(self, error: Exception) -> None:
+        if not self._away and not self._stop.is_set():
+            log.warning("redis does not answer; the table is polled instead", error=first_line(error))
+        self._away = True
+
+
+class _OneConnection(Consumer):  # type: ignore[misc]
+    """Ends with its connection: who started it says so in one line, and knows when to try again."""
+
+    lost: Exception | None = None
+
+    def start(self) -> None:
+        try:
+            self.blueprint.start(self)
+        except (*self.connection_errors, *self.channel_errors) as error:
+            self.lost = error
+            _end()
+
+
+def _end() -> None:
+    raise WorkerShutdown(os.EX_OK)

@@ -15,6 +15,8 @@ from store.models import ModelId, SessionId
 
 log = structlog.get_logger()
 
+SECONDS_TO_HEAR = 2.0  # at most, until a session that is at no step to report hears that it was cancelled
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -59,7 +61,7 @@ class Lease:
             raise SessionCancelled(f"session {self.claim.session_id} was cancelled")
 
     def _renew(self) -> None:
-        while not self._done.wait(self.seconds / 5):
+        while not self._done.wait(min(self.seconds / 5, SECONDS_TO_HEAR)):
             try:
                 with self.database.write() as db:
                     self.cancelled = sessions.renew(db, self.claim.session_id, self.claim.attempt, self.seconds)

@@ -5,60 +5,88 @@ import os
 import signal
 import socket
 import threading
-from functools import partial
+import time
 from types import FrameType
 
 import structlog
 
+from hints.broker import first_line
 from hints.sending import hints
 from store.database import Database
+from store.models import SessionId
 from store.settings import Settings
-from workers.consuming import consume
+from workers.consuming import Announcements
+from workers.inbox import Inbox
 from workers.pulse import Pulse, Watchdog
 from workers.session_job import SessionWorker
 
 log = structlog.get_logger()
 
+SECONDS_BETWEEN_BEATS = 1.0  # of an idle worker, however seldom it looks
+
 
 def work(database: Database, settings: Settings, *, parent: int | None = None) -> None:
     """Run sessions until told to stop, or until the process that started this one is gone."""
-    stop = threading.Event()
+    stop, inbox = threading.Event(), Inbox()
+    _stop_on_signals(stop, inbox)
     pulse = Pulse(settings.home)
     with contextlib.closing(hints(settings.broker_url)) as telling, Watchdog(pulse, settings.stall_seconds):
         owner = f"{socket.gethostname()}:{os.getpid()}"
         worker = SessionWorker(database, settings, owner, stop=stop, pulse=pulse, hints=telling)
         log.info("worker ready", owner=owner, device=str(worker.device), queues=list(worker.queues))
-        poll = partial(_poll, worker, settings.poll_seconds, parent)
-        if settings.broker_url:
-            consume(settings.broker_url, worker.queues, worker, stop, poll)
-        else:
-            _stop_on_signals(stop)
-            poll()
+        with _announcements(worker, inbox):
+            _Loop(worker, inbox, parent).run()
+            log.info("stopping")
 
 
-def _stop_on_signals(stop: threading.Event) -> None:
-    def told(number: int, _: FrameType | None) -> None:
-        log.info("stopping", signal=signal.Signals(number).name)
-        stop.set()
+def _stop_on_signals(stop: threading.Event, inbox: Inbox) -> None:
+    def told(_number: int, _frame: FrameType | None) -> None:  # no line is logged here: it may interrupt another
+        stop.set()  # a session in progress gives itself back between two steps
+        inbox.wake()
 
     signal.signal(signal.SIGTERM, told)
     signal.signal(signal.SIGINT, told)
 
 
-def _poll(worker: SessionWorker, seconds: float, parent: int | None) -> None:
-    while not worker.stop.is_set():
-        if parent is not None and os.getppid() != parent:
-            log.warning("the service that started this worker is gone; stopping")
+def _announcements(worker: SessionWorker, inbox: Inbox) -> contextlib.AbstractContextManager[object]:
+    url = worker.settings.broker_url
+    return Announcements(url, worker.queues, inbox, worker.stop) if url else contextlib.nullcontext()
+
+
+class _Loop:
+    def __init__(self, worker: SessionWorker, inbox: Inbox, parent: int | None) -> None:
+        self.worker = worker
+        self.inbox = inbox
+        self.parent = parent
+        self.patience = min(SECONDS_BETWEEN_BEATS, worker.settings.stall_seconds / 5)
+        self._next_look = time.monotonic()
+
+    def run(self) -> None:
+        while not self.worker.stop.is_set():
+            if self.parent is not None and os.getppid() != self.parent:
+                log.warning("the service that started this worker is gone; stopping")
+                return
+            self.worker.pulse.beat()
+            self._turn()
+
+    def _turn(self) -> None:
+        letter = self.inbox.next(min(self._next_look - time.monotonic(), self.patience))
+        if self.worker.stop.is_set():
             return
-        if not worker.busy:
-            worker.pulse.beat()
-        if not _found_one(worker):
-            worker.stop.wait(seconds)
+        if letter is not None:
+            found = self._ran(letter.session_id)
+            letter.seen_to.set()
+        elif time.monotonic() >= self._next_look:
+            found = self._ran()
+            self._next_look = time.monotonic() + self.worker.settings.poll_seconds
+        else:
+            return
+        if found:  # the next one of its model may have waited for it
+            self._next_look = time.monotonic()
 
-
-def _found_one(worker: SessionWorker) -> bool:
-    try:
-        return worker.run_next()
-    except Exception as error:  # the database is away: the table is still the truth when it is back
-        log.warning("no session can be claimed", error=str(error).partition("\n")[0])
-        return False
+    def _ran(self, session_id: SessionId | None = None) -> bool:
+        try:
+            return self.worker.run_next(session_id)
+        except Exception as error:  # the database is away: the table is still the truth when it is back
+            log.warning("no session can be claimed", error=first_line(error))
+            return False

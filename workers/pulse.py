@@ -4,7 +4,9 @@ A session that hangs holds its model's queue for as long as its lease is renewed
 long ends itself: the lease runs out, another takes over, and whoever started this one starts it again.
 """
 
+import contextlib
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -23,7 +25,8 @@ class Pulse:
     """Beats from any thread; a file's time tells it to other processes."""
 
     def __init__(self, home: Path) -> None:
-        self.file = pulse_folder(home) / f"{os.getpid()}.pulse"
+        # With the host's name: containers that share a home all call their worker process 1.
+        self.file = pulse_folder(home) / f"{socket.gethostname()}-{os.getpid()}.pulse"
         self._last = time.monotonic()
         self._touched = float("-inf")
 
@@ -77,5 +80,8 @@ def pulse_folder(home: Path) -> Path:
 
 def pulses(home: Path) -> dict[str, float]:
     """Seconds since the last step of each worker that runs on this home, by the name of its file."""
-    moment = time.time()
-    return {file.stem: moment - file.stat().st_mtime for file in sorted(pulse_folder(home).glob("*.pulse"))}
+    ages = {}
+    for file in sorted(pulse_folder(home).glob("*.pulse")):
+        with contextlib.suppress(FileNotFoundError):  # its worker has just ended
+            ages[file.stem] = time.time() - file.stat().st_mtime
+    return ages

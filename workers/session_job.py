@@ -61,22 +61,9 @@ class SessionWorker:
         self.stop = stop or threading.Event()
         self.pulse = pulse or Pulse(settings.home)
         self.hints = hints or NoHints()
-        self._turn = threading.Lock()
-
-    @property
-    def busy(self) -> bool:
-        return self._turn.locked()
 
     def run_next(self, session_id: SessionId | None = None) -> bool:
-        """Run one session, if one may be run and none runs here already; answers whether there was one."""
-        if not self._turn.acquire(blocking=False):
-            return False
-        try:
-            return self._run_one(session_id)
-        finally:
-            self._turn.release()
-
-    def _run_one(self, session_id: SessionId | None) -> bool:
+        """Run one session, if one may be run; answers whether there was one."""
         claim = self._claim(session_id)
         if claim is None:
             return False
@@ -123,9 +110,8 @@ class SessionWorker:
             self._failed(claim, f"{type(error).__name__}: {error}")
 
     def _give_back(self, claim: Claim) -> None:
-        """Without counting it as a failure of the session's; should the database stay away, the lease runs out."""
-        deadline = time.monotonic() + self.settings.lease_seconds
-        while not self.stop.wait(SECONDS_BETWEEN_TRIES) and time.monotonic() < deadline:
+        """Without counting it as a failure of the session's, however long the database stays away."""
+        while not self.stop.wait(SECONDS_BETWEEN_TRIES):
             self.pulse.beat()
             try:
                 with self.database.write() as db:

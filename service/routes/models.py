@@ -33,7 +33,7 @@ def list_models(service: Service) -> Page[ModelBody]:
     "",
     status_code=201,
     response_model=ModelBody,
-    responses=responses(400, 401, 403, 408, 409, 413, 422, 503),
+    responses=responses(400, 401, 403, 408, 409, 413, 422, 503, 507),
     dependencies=[Depends(requires("admin"))],
     summary="Make a model",
 )
@@ -66,7 +66,7 @@ def show_model(service: Service, model: ModelName) -> ModelBody:
 @router.delete(
     "/{model}",
     status_code=204,
-    responses=responses(401, 403, 404, 409, 422, 503),
+    responses=responses(401, 403, 404, 409, 422, 503, 507),
     dependencies=[Depends(requires("admin")), Depends(named_model)],
     summary="Delete a model",
 )
@@ -78,6 +78,7 @@ def delete_model(service: Service, model: ModelName) -> Response:
     with service.database.write() as db:
         catalogue.delete(db, model)
     service.shelf.poll()
+    service.hints.model_changed(model)
     return Response(status_code=204)
 
 
