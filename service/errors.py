@@ -5,6 +5,7 @@ Tells a caller what to do next and nothing about our insides: what is not in the
 
 import http
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -109,6 +110,10 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     KeyReused: (422, "idempotency-key-reused", "The idempotency key belongs to another request"),
 }
 _UNREACHABLE = (OperationalError, InterfaceError, PoolTimeout)
+_NO_ROOM: dict[str, set[int | str]] = {  # as each driver numbers it; SQLite calls a quota that is used up a failed write
+    "sqlite_errorcode": {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE},
+    "sqlstate": {"53100"},
+}
 
 _DESCRIPTIONS = {
     400: "The body or a header cannot be read.",
@@ -122,6 +127,7 @@ _DESCRIPTIONS = {
     422: "The request was read and cannot be used.",
     500: "A fault of the service.",
     503: "The service cannot do this now; Retry-After says when to try again.",
+    507: "The database's disk is full; nothing was changed.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {
@@ -154,6 +160,15 @@ def unreachable_database() -> Problem:
         f"the database cannot be reached; predictions go on, try this again in {RETRY_SECONDS} seconds",
         slug="database-unavailable",
         headers={"Retry-After": str(RETRY_SECONDS)},
+    )
+
+
+def insufficient_storage() -> Problem:
+    return Problem(
+        507,
+        "The disk is full",
+        "the database has no room left, so nothing was changed; predictions go on, make room and try again",
+        slug="insufficient-storage",
     )
 
 
@@ -195,8 +210,12 @@ async def _on_domain_error(request: Request, error: Exception) -> Response:
 
 async def _on_unreachable(request: Request, error: Exception) -> Response:
     # Not the error itself: its text repeats the statement's parameters, pictures and all.
-    _log.warning("database_unreachable", error=str(getattr(error, "orig", None) or type(error).__name__))
-    return unreachable_database().response(request_id(request))
+    cause = getattr(error, "orig", None)
+    full = any(getattr(cause, name, None) in codes for name, codes in _NO_ROOM.items())
+    event = "database_full" if full else "database_unreachable"
+    _log.warning(event, error=str(cause or type(error).__name__))
+    problem = insufficient_storage() if full else unreachable_database()
+    return problem.response(request_id(request))
 
 
 async def _on_overloaded(request: Request, error: Exception) -> Response:

@@ -35,7 +35,7 @@ _TAUGHT: dict[int | str, dict[str, Any]] = {
     "/classes",
     status_code=202,
     response_model=TaughtBody,
-    responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
+    responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507)},
     dependencies=[Depends(requires("teach"))],
     openapi_extra={"requestBody": SHOTS_BODY},
     summary="Teach a class",
@@ -55,7 +55,7 @@ async def teach(
     "/classes/{class_id}/shots",
     status_code=202,
     response_model=TaughtBody,
-    responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
+    responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507)},
     dependencies=[Depends(requires("teach"))],
     openapi_extra={"requestBody": PICTURES_BODY("shots")},
     summary="Show more pictures of a class",
@@ -108,7 +108,7 @@ def show_class(service: Service, model: ModelName, class_id: ClassNumber) -> Cla
 @router.patch(
     "/classes/{class_id}",
     response_model=ClassBody,
-    responses=responses(400, 401, 403, 404, 408, 409, 413, 422, 503),
+    responses=responses(400, 401, 403, 404, 408, 409, 413, 422, 503, 507),
     dependencies=[Depends(requires("teach"))],
     summary="Rename a class",
 )
@@ -120,7 +120,7 @@ async def rename_class(service: Service, model: ModelName, class_id: ClassNumber
 @router.delete(
     "/classes/{class_id}",
     status_code=204,
-    responses=responses(401, 403, 404, 422, 503),
+    responses=responses(401, 403, 404, 422, 503, 507),
     dependencies=[Depends(requires("teach"))],
     summary="Delete a class",
 )

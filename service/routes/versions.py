@@ -44,7 +44,7 @@ def show_version(service: Service, model: ModelName, number: VersionInPath) -> V
 @router.post(
     "/versions/{number}/activate",
     response_model=VersionBody,
-    responses=responses(401, 403, 404, 409, 422, 503),
+    responses=responses(401, 403, 404, 409, 422, 503, 507),
     dependencies=[Depends(requires("admin"))],
     summary="Roll back or forward",
 )

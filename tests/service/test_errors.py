@@ -1,9 +1,11 @@
 """Every error is answered as a problem that says what to do, and nothing of what is inside leaks."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import psycopg
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
@@ -121,6 +123,27 @@ def test_an_unreachable_database_is_a_503(app: FastAPI, ask: Ask, lines: list[An
     assert "predictions go on" in body.detail
     assert int(response.headers["retry-after"]) > 0
     assert [line["event"] for line in lines] == ["database_unreachable"]
+    assert "shots" not in response.text + str(lines)
+
+
+def _full(number: int) -> Exception:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = number
+    return error
+
+
+@pytest.mark.parametrize(
+    "cause", [_full(sqlite3.SQLITE_FULL), _full(sqlite3.SQLITE_IOERR_WRITE), psycopg.errors.DiskFull("no space left")]
+)
+def test_a_full_disk_is_a_507(app: FastAPI, ask: Ask, lines: list[Any], cause: Exception) -> None:
+    """Waiting mends nothing: the caller hears that nothing was changed and that somebody has to make room."""
+    response = ask(raising(app, OperationalError("INSERT INTO shots", {"data": b"secret"}, cause)), "GET", "/it")
+
+    body = problem(response)
+    assert (body.status, body.type) == (507, "/problems/insufficient-storage")
+    assert "make room" in body.detail
+    assert "retry-after" not in response.headers
+    assert [line["event"] for line in lines] == ["database_full"]
     assert "shots" not in response.text + str(lines)
 
 
