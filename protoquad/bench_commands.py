@@ -33,12 +33,14 @@ from core.losses import LOSS_KINDS
 from core.space import METRICS
 from core.state import LearnerState
 from core.views import Scope
+from protoquad import load_command
 
 app = typer.Typer(
     help="Benchmarks, each with a table, a JSON file and the command to repeat it.",
     no_args_is_help=True,
     add_completion=False,
 )
+app.command()(load_command.load)
 console = Console()
 
 Dataset = Annotated[str, typer.Option(help=f"One of {', '.join(DATASETS)}.")]

@@ -1,12 +1,15 @@
 """Settings: environment variables with the prefix PROTOQUAD_, each with its reason beside it."""
 
+import re
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+DATABASE = "protoquad.db"  # the embedded one, in the home folder
 MEGABYTE = 1024 * 1024
+BROKER = re.compile(r"rediss?://([^@/?#]*@)?(\[[0-9a-fA-F:.]+\]|[^:@/?#\[\]]+)(:[0-9]{1,5})?(/[0-9]*)?(\?[^#]*)?")
 
 
 class Settings(BaseSettings):
@@ -69,16 +72,28 @@ class Settings(BaseSettings):
     @field_validator("queues")
     @classmethod
     def _known_queues(cls, value: str) -> str:
-        unknown = set(filter(None, value.split(","))) - {"cpu", "gpu"}
+        named = [name for part in value.split(",") if (name := part.strip())]
+        unknown = set(named) - {"cpu", "gpu"}
         if unknown:
             raise ValueError(f"there is no queue {', '.join(sorted(unknown))}; there are cpu and gpu")
+        return ",".join(named)
+
+    @field_validator("broker_url")
+    @classmethod
+    def _redis(cls, value: str) -> str:
+        """Refused here, where it is not repeated: it may hold a password, and the clients' own complaints quote it."""
+        if value and not BROKER.fullmatch(value):
+            raise ValueError(
+                "it is not of the form redis://user:password@host:port/number (or rediss://…, with TLS); "
+                "in a password, write special characters as %40 and the like"
+            )
         return value
 
     @property
     def url(self) -> str:
         """The database to use, with the driver this project is tested with."""
         if not self.database_url:
-            return f"sqlite:///{(self.home / 'protoquad.db').resolve()}"
+            return f"sqlite:///{(self.home / DATABASE).resolve()}"
         scheme, separator, rest = self.database_url.partition("://")
         return f"postgresql+psycopg://{rest}" if scheme in {"postgres", "postgresql"} else scheme + separator + rest
 
@@ -89,7 +104,7 @@ class Settings(BaseSettings):
     def queues_of(self, device: str) -> tuple[str, ...]:
         """The queues that a worker on this kind of device reads."""
         if self.queues:
-            return tuple(filter(None, self.queues.split(",")))
+            return tuple(self.queues.split(","))
         return ("gpu", "cpu") if device == "cuda" else ("cpu",)
 
     @property

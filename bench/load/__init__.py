@@ -1,0 +1,1 @@
+"""The load benchmark: every server a process of its own, driven from another, all in one run."""

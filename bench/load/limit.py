@@ -1,0 +1,94 @@
+"""The in-process limit: decode and engine in a loop, no HTTP. What a server could reach if asking cost nothing.
+
+`python -m bench.load.limit BACKBONE PROTOTYPES SECONDS < pictures`: pictures are length-prefixed on standard input.
+Prints a JSON line: pictures a second with decoding beside the engine, and milliseconds for one picture by itself.
+"""
+
+import json
+import os
+import statistics
+import struct
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bench.peers.classifier import Classifier
+from core.inference import compiled
+
+BATCH = 32
+
+
+class Engine:
+    """The network and the nearest class mean, compiled as the service does it."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        backbone = classifier.backbone
+        cpu = torch.device("cpu")
+        size = backbone.framing.size
+        picture = torch.zeros(1, 3, size, size, dtype=torch.uint8)
+        with torch.no_grad():
+            activation = backbone.trunk(picture)
+        self.trunk = compiled(backbone.trunk, picture, device=cpu)
+        self.tail = compiled(backbone.tail, activation, device=cpu)
+        self.nearest = classifier.nearest
+
+    def __call__(self, pictures: Tensor) -> int:
+        return len(self.nearest.predict(self.tail(self.trunk(pictures)), 5))
+
+
+def pictures_a_second(engine: Engine, classifier: Classifier, pictures: Sequence[bytes], seconds: float) -> float:
+    """Threads decode the next batches while the engine computes this one."""
+    threads = len(os.sched_getaffinity(0))
+    source = cycle(pictures)
+    done, begin = 0, time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        ahead = [pool.map(classifier.picture, list(islice(source, BATCH))) for _ in range(2)]
+        while time.perf_counter() - begin < seconds:
+            batch = torch.stack(list(ahead.pop(0)))
+            ahead.append(pool.map(classifier.picture, list(islice(source, BATCH))))
+            done += engine(batch)
+        return done / (time.perf_counter() - begin)
+
+
+def milliseconds_for_one(engine: Engine, classifier: Classifier, pictures: Sequence[bytes], seconds: float) -> float:
+    took, end = [], time.perf_counter() + seconds
+    for data in cycle(pictures):
+        begin = time.perf_counter()
+        if begin > end:
+            break
+        engine(classifier.picture(data)[None])
+        took.append(time.perf_counter() - begin)
+    return 1000 * statistics.median(took)
+
+
+def framed(pictures: Sequence[bytes]) -> bytes:
+    return b"".join(struct.pack("<I", len(picture)) + picture for picture in pictures)
+
+
+def _unframed(data: bytes) -> Iterator[bytes]:
+    place = 0
+    while place < len(data):
+        (length,) = struct.unpack_from("<I", data, place)
+        yield data[place + 4 : place + 4 + length]
+        place += 4 + length
+
+
+def _measure(backbone: str, prototypes: str, seconds: float) -> dict[str, float]:
+    pictures = list(_unframed(sys.stdin.buffer.read()))
+    classifier = Classifier(backbone, Path(prototypes))
+    engine = Engine(classifier)
+    pictures_a_second(engine, classifier, pictures, seconds / 4)  # the first calls are slow
+    return {
+        "rate": round(pictures_a_second(engine, classifier, pictures, seconds), 2),
+        "milliseconds": round(milliseconds_for_one(engine, classifier, pictures, seconds / 2), 3),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(sys.argv[1], sys.argv[2], float(sys.argv[3]))))

@@ -1,0 +1,181 @@
+"""One run of the load benchmark: all servers up at once, loads in turn, so that the machine's moods hit all alike."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.load import servers
+from bench.load.driving import Measured, plan
+from bench.load.limit import framed
+from bench.load.pictures import LARGE, SMALL, jpegs
+from bench.load.servers import Server
+from bench.peers.classifier import save_prototypes
+from core import backbones
+from core.images import centre_view, decode
+from core.space import Space
+
+CALLERS = (1, 8, 32)
+SATURATED = 32  # callers at which throughput is compared
+SHARES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)  # of our throughput, for the plot of latency against load
+STEADY = 0.7  # the share at which the tail of the latency is judged
+PEERS = ("litserve", "plain")
+SMALL_PICTURES, LARGE_PICTURES = 32, 4
+
+MakeHome = Callable[[Path, str, Tensor], None]
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run takes."""
+
+    seconds: float  # of each load
+    warm: float
+    rounds: int  # how often each load is taken; the median counts
+    large: bool = True
+    rates: Sequence[float] = SHARES
+
+
+FULL = Length(seconds=8.0, warm=1.0, rounds=3)
+QUICK = Length(seconds=4.0, warm=0.5, rounds=1, large=False, rates=(STEADY,))
+
+
+@dataclass
+class Findings:
+    closed: dict[str, dict[str, list[Measured]]] = field(default_factory=dict)  # server → load → rounds
+    rates: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    limit: list[dict[str, float]] = field(default_factory=list)
+    megabytes: dict[str, float] = field(default_factory=dict)
+
+    def rate(self, server: str, load: str) -> float:
+        return median(one.rate for one in self.closed[server][load])
+
+    def p50(self, server: str, load: str) -> float:
+        return median(one.p50 for one in self.closed[server][load])
+
+    @property
+    def limit_rate(self) -> float:
+        return median(one["rate"] for one in self.limit)
+
+    @property
+    def limit_milliseconds(self) -> float:
+        return median(one["milliseconds"] for one in self.limit)
+
+    def wrong(self) -> int:
+        loads = [one for rounds in self.closed.values() for some in rounds.values() for one in some]
+        return sum(one.wrong for one in [*loads, *(one for some in self.rates.values() for one in some.values())])
+
+    def ratios(self) -> dict[str, float]:
+        ours = self.rate("protoquad", f"small {SATURATED}")
+        found = {"limit": ours / self.limit_rate, "p50": self.p50("protoquad", "small 1") / self.limit_milliseconds}
+        for name in self.closed:
+            if name != "protoquad":
+                found[name] = ours / self.rate(name, f"small {SATURATED}")
+        steady = self.rates.get("protoquad", {}).get(str(STEADY))
+        if steady:
+            found["p99_to_p50"] = steady.p99 / steady.p50
+        return {name: round(value, 3) for name, value in found.items()}
+
+
+def run(backbone: str, classes: int, folder: Path, make_home: MakeHome, length: Length, tell: Tell) -> Findings:
+    small = jpegs(SMALL, SMALL_PICTURES)
+    large = jpegs(LARGE, LARGE_PICTURES) if length.large else []
+    file = folder / "prototypes.safetensors"
+    prototypes = taught(backbone, [*small, *large], classes)
+    save_prototypes(file, prototypes)
+    make_home(folder / "home", backbone, prototypes)
+    findings = Findings()
+    with ExitStack() as stack:
+        ours = stack.enter_context(servers.protoquad(folder / "home", backbone, folder / "protoquad.log"))
+        peers = [stack.enter_context(servers.peer(name, backbone, file, folder / f"{name}.log")) for name in PEERS]
+        tell(f"{1 + len(peers)} servers are up")
+        for _ in range(length.rounds):
+            findings.limit.append(_limit(backbone, file, small, length))
+            tell(f"in-process limit: {findings.limit[-1]['rate']:.1f} pictures/s")
+            for server in [ours, *peers]:
+                for load in CALLERS:
+                    _closed(findings, server, f"small {load}", small, 0, load, length, tell)
+        for server in [ours, *peers] if large else []:
+            _closed(findings, server, "large 8", large, len(small), 8, length, tell)
+        _rates(findings, ours, small, length, tell)
+        findings.megabytes = {server.name: round(server.resident_megabytes()) for server in [ours, *peers]}
+    return findings
+
+
+def taught(backbone: str, pictures: Sequence[bytes], classes: int) -> Tensor:
+    """A prototype for each picture, itself, and as many others as are asked for; (classes, M)."""
+    network = backbones.build(backbone)
+    framing = network.framing
+    inputs = torch.stack([centre_view(decode(one, short_side=framing.short_side), framing) for one in pictures])
+    with torch.no_grad():
+        own = Space("power-cosine").embed(network.eval()(inputs))
+    generator = torch.Generator().manual_seed(0)
+    # Others are mixed from the same features, so that they lie among them and not in an empty corner of the space.
+    mixture = torch.rand(max(0, classes - len(own)), len(own), generator=generator)
+    others = mixture / mixture.sum(1, keepdim=True) @ own
+    return torch.cat([own, others + 0.01 * torch.rand(others.shape, generator=generator)])
+
+
+def _closed(
+    findings: Findings,
+    server: Server,
+    load: str,
+    pictures: Sequence[bytes],
+    first: int,
+    callers: int,
+    length: Length,
+    tell: Tell,
+) -> None:
+    found = driven(server, pictures, first, {"callers": callers, "warm": length.warm, "seconds": length.seconds})
+    findings.closed.setdefault(server.name, {}).setdefault(load, []).append(found)
+    tell(f"{server.name}, {load} callers: {_sentence(found)}")
+
+
+def _rates(findings: Findings, ours: Server, small: Sequence[bytes], length: Length, tell: Tell) -> None:
+    saturation = findings.rate("protoquad", f"small {SATURATED}")
+    for share in length.rates:
+        load = {"rate": share * saturation, "warm": length.warm, "seconds": 2 * length.seconds}
+        found = driven(ours, small, 0, load)
+        findings.rates.setdefault(ours.name, {})[str(share)] = found
+        tell(f"{ours.name}, {share:.0%} of its throughput: {_sentence(found)}")
+
+
+def driven(server: Server, pictures: Sequence[bytes], first: int, load: dict[str, float]) -> Measured:
+    """`first`: the row of the first picture's prototype."""
+    given = plan(
+        port=server.port,
+        ours=server.ours,
+        path=server.path,
+        field=server.field,
+        pictures=pictures,
+        expected=[first + place + 1 for place in range(len(pictures))],
+        load=load,
+    )
+    return Measured(**_answer(["-m", "bench.load.driving"], given))
+
+
+def _limit(backbone: str, file: Path, pictures: Sequence[bytes], length: Length) -> dict[str, float]:
+    command = ["-m", "bench.load.limit", backbone, str(file), str(length.seconds)]
+    return _answer(command, framed(pictures))
+
+
+def _answer(command: list[str], given: bytes) -> dict[str, Any]:
+    answer = subprocess.run([sys.executable, *command], input=given, capture_output=True, check=False)
+    if answer.returncode:
+        raise RuntimeError(f"{' '.join(command[:2])} failed: {answer.stderr.decode(errors='replace')[-2000:]}")
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found
+
+
+def _sentence(found: Measured) -> str:
+    wrong = f", {found.wrong} WRONG ({found.first_error})" if found.wrong else ""
+    return f"{found.rate:.1f} answers/s, p50 {found.p50:.1f} ms, p99 {found.p99:.1f} ms{wrong}"

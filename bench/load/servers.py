@@ -1,0 +1,99 @@
+"""Servers as processes: started, waited for, stopped."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS_TO_START = 120
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where to ask, and how."""
+
+    name: str
+    port: int
+    process: "subprocess.Popen[bytes]"
+    path: str = "/predict"
+    field: str = "image"
+    ours: bool = False
+
+    def resident_megabytes(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
+        return int(line.split()[1]) / 1024
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def protoquad(home: Path, backbone: str, log: Path) -> Iterator[Server]:
+    port = free_port()
+    environment = {
+        "PROTOQUAD_HOME": str(home),
+        "PROTOQUAD_DATABASE_URL": "",
+        "PROTOQUAD_BROKER_URL": "",
+        "PROTOQUAD_BACKBONE": backbone,
+        "PROTOQUAD_WORKER": "false",
+    }
+    command = ["-m", "protoquad", "serve", "--port", str(port)]
+    with _running("protoquad", port, command, environment, log) as process:
+        yield Server("protoquad", port, process, field="images", ours=True)
+
+
+@contextlib.contextmanager
+def peer(name: str, backbone: str, prototypes: Path, log: Path) -> Iterator[Server]:
+    port = free_port()
+    command = ["-m", f"bench.peers.{name}_server", str(port), backbone, str(prototypes)]
+    with _running(name, port, command, {}, log) as process:
+        yield Server(name, port, process)
+
+
+@contextlib.contextmanager
+def _running(
+    name: str, port: int, command: list[str], environment: dict[str, str], log: Path
+) -> "Iterator[subprocess.Popen[bytes]]":
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            _wait(name, port, process, log)
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait(name: str, port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{name} ended with code {process.returncode}: {_last_words(log)}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"{name} did not listen within {SECONDS_TO_START} seconds: {_last_words(log)}")
+
+
+def _last_words(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:]

@@ -1,0 +1,91 @@
+"""`protoquad bench load`: how fast predictions are, beside what others would have written."""
+
+import importlib.util
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench import results
+from bench.load.run import CALLERS, FULL, QUICK, SATURATED, Findings, run
+from core import backbones
+from protoquad.load_stage import make_home
+from protoquad.plain_errors import Refused, plain_errors
+
+console = Console()
+
+
+def load(
+    backbone: Annotated[str, typer.Option(help=f"One of {', '.join(backbones.NAMES)}.")] = "efficientnet_lite0",
+    classes: Annotated[int, typer.Option(help="How many classes are known.", min=40)] = 100,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="At most two minutes: one round, small pictures.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Where a JSON file of the figures goes.")] = None,
+) -> None:
+    """Answers a second and latency of this service, of LitServe, of plain FastAPI, and the in-process limit."""
+    with plain_errors():
+        if importlib.util.find_spec("litserve") is None:
+            raise Refused("LitServe is not installed; run `pip install -c constraints.txt -e '.[peers]'`")
+        with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
+            found = run(backbone, classes, Path(folder), make_home, QUICK if quick else FULL, _tell)
+    console.print(_table(found))
+    ratios = found.ratios()
+    for name, value in ratios.items():
+        console.print(f"{_MEANING.get(name, f'throughput, as a multiple of {name}')}: {value:.2f}", highlight=False)
+    if found.wrong():
+        console.print(f"[red]{found.wrong()} answers were wrong or missing[/red]")
+    if out:
+        results.write(out / "load.json", _content(found, backbone, classes))
+    if found.wrong():
+        raise typer.Exit(1)
+
+
+_MEANING = {
+    "limit": f"throughput with {SATURATED} callers, as a share of the in-process limit",
+    "p50": "p50 with one caller, as a multiple of the in-process time of one picture",
+    "p99_to_p50": "p99 as a multiple of p50, at 70 % of the throughput",
+}
+
+
+def _tell(what: str) -> None:
+    console.print(what, highlight=False, style="dim")
+
+
+def _table(found: Findings) -> Table:
+    table = Table(
+        "server", *(f"{n} callers: answers/s · p50 · p99 ms" for n in CALLERS), "12 MP, 8 callers", "memory, MB"
+    )
+    for name, loads in found.closed.items():
+        cells = [
+            f"{found.rate(name, load):.1f} · {found.p50(name, load):.1f} · {max(one.p99 for one in loads[load]):.1f}"
+            for load in (f"small {n}" for n in CALLERS)
+        ]
+        large = f"{found.rate(name, 'large 8'):.1f}" if "large 8" in loads else ""
+        table.add_row(name, *cells, large, f"{found.megabytes[name]:.0f}")
+    limit = f"{found.limit_rate:.1f}"
+    table.add_row("in-process limit", f"{found.limit_milliseconds:.1f} ms a picture", "", limit, "", "")
+    return table
+
+
+def _content(found: Findings, backbone: str, classes: int) -> dict[str, Any]:
+    return {
+        "ratios": found.ratios(),
+        "wrong": found.wrong(),
+        "closed": {
+            name: {load: [asdict(one) for one in rounds] for load, rounds in loads.items()}
+            for name, loads in found.closed.items()
+        },
+        "rates": {name: {share: asdict(one) for share, one in some.items()} for name, some in found.rates.items()},
+        "limit": found.limit,
+        "megabytes": found.megabytes,
+        "backbone": backbone,
+        "classes": classes,
+        "command": results.command(),
+        "commit": results.commit(),
+        "machine": results.machine(),
+    }
