@@ -79,6 +79,36 @@ def test_going_back_leaves_nothing_and_going_forward_again_leaves_the_same(empty
     assert described(empty_database) == first
 
 
+def test_sessions_keep_everything_through_the_step_that_gave_them_a_queue(database: Database) -> None:
+    """Down and up again: rows and what hangs on them stay, and all wait for any worker."""
+    with database.write() as db:
+        model = catalogue.create(db, "birds", "resnet18", 1.0)
+        session = sessions.enqueue(db, model, delay=0, patience=0, queue="gpu", request_id="first")
+        classes.add(db, model, "wren", shots=5, since=catalogue.UNTAUGHT, session_id=session.id)
+        before = _kept(db)
+
+    schema.downgrade(database, "0001")
+    with database.read() as db:
+        between = _kept(db)
+    schema.upgrade(database)
+
+    with database.read() as db:
+        assert "queue" not in between[0]
+        assert {**between[0], "queue": "gpu"} == before[0]
+        assert (_kept(db)[0], _kept(db)[1:]) == ({**before[0], "queue": "cpu"}, before[1:])
+        assert between[1:] == before[1:]
+    with database.write() as db:
+        assert sessions.claim(db, "worker", lease=60, attempts=3) is not None
+
+
+def _kept(db: Session) -> list[dict[str, Any]]:
+    """The one session, class and event."""
+    return [
+        dict(db.execute(text(f"SELECT * FROM {table}")).mappings().one())
+        for table in ("sessions", "classes", "session_events")
+    ]
+
+
 def test_upgrading_what_is_current_changes_nothing(database: Database) -> None:
     """So every start may call it: rows stay."""
     with database.write() as db:

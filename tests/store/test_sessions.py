@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from store import catalogue, sessions
 from store.database import Database, now
 from store.errors import Conflict, LeaseLost, NotThere
-from store.models import Model, SessionRow
+from store.models import Model, SessionId, SessionRow
 
 BOUND = 20  # seconds until a test that waits has failed
 LONG = 600.0
@@ -31,6 +31,12 @@ def enqueue(db: Session, model: Model, *, delay: float = 0, patience: float = 0)
 
 def claim(db: Session, owner: str = "worker", *, lease: float = LONG, attempts: int = 3) -> SessionRow | None:
     return sessions.claim(db, owner, lease=lease, attempts=attempts)
+
+
+def claim_from(
+    db: Session, *queues: str, lease: float = LONG, session_id: SessionId | None = None
+) -> SessionRow | None:
+    return sessions.claim(db, "worker", lease=lease, attempts=3, queues=queues, session_id=session_id)
 
 
 def claimed(db: Session, owner: str = "worker", *, lease: float = LONG) -> SessionRow:
@@ -169,6 +175,45 @@ def test_a_certain_session_can_be_claimed(db: Session, model: Model, other: Mode
 
     assert sessions.claim(db, "worker", lease=LONG, attempts=3, session_id=late.id) is None
     assert sessions.claim(db, "worker", lease=LONG, attempts=3, session_id=wanted.id) is wanted
+
+
+# Queues
+
+
+def test_a_session_waits_for_the_workers_of_its_queue(db: Session, model: Model, other: Model) -> None:
+    """Those of another queue leave it alone; one that reads both takes the oldest first."""
+    wanted = sessions.enqueue(db, model, delay=0, patience=0, queue="gpu")
+    anywhere = enqueue(db, other)
+
+    assert (wanted.queue, anywhere.queue) == ("gpu", "cpu")
+    assert claim_from(db, "gpu") is wanted
+    assert claim_from(db, "gpu") is None
+    assert claim_from(db, "gpu", "cpu") is anywhere
+
+
+def test_a_session_that_is_asked_for_by_name_stays_in_its_queue(db: Session, model: Model) -> None:
+    """A message that went astray does not bring it to a worker that cannot run it."""
+    row = sessions.enqueue(db, model, delay=0, patience=0, queue="gpu")
+
+    assert claim_from(db, "cpu", session_id=row.id) is None
+    assert claim_from(db, "gpu", session_id=row.id) is row
+
+
+def test_a_session_that_lost_its_worker_stays_in_its_queue(db: Session, model: Model) -> None:
+    """Whoever takes it over must be able to run it too."""
+    sessions.enqueue(db, model, delay=0, patience=0, queue="gpu")
+    row = claim_from(db, "gpu", lease=OVER)
+
+    assert claim_from(db, "cpu") is None
+    assert claim_from(db, "gpu") is row
+
+
+def test_whoever_joins_a_session_joins_its_queue(db: Session, model: Model) -> None:
+    """It was announced there."""
+    row = sessions.enqueue(db, model, delay=0, patience=0, queue="gpu")
+
+    assert sessions.enqueue(db, model, delay=0, patience=0, queue="cpu") is row
+    assert row.queue == "gpu"
 
 
 # Losing a worker

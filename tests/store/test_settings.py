@@ -93,6 +93,13 @@ def test_what_belongs_to_others_is_passed_over(monkeypatch: pytest.MonkeyPatch) 
         ("ENGINE", "abacus"),
         ("LOG_LEVEL", "loud"),
         ("LOG_FORMAT", "verse"),
+        ("QUEUES", "cpu,tpu"),
+        ("SESSION_QUEUE", "cpu,gpu"),
+        ("STALL_SECONDS", "0"),
+        ("BROKER_URL", "localhost:6379"),
+        ("BROKER_URL", "amqp://localhost"),
+        ("BROKER_URL", "redis://localhost:port"),
+        ("BROKER_URL", "redis://localhost/jobs"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -107,3 +114,49 @@ def test_a_wrong_value_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, name:
 def test_every_setting_says_what_it_is_for(name: str) -> None:
     """The documentation is made of these sentences."""
     assert (Settings.model_fields[name].description or "").endswith(".")
+
+
+# Redis
+
+
+@pytest.mark.parametrize(
+    ("queues", "device", "read"),
+    [
+        ("", "cpu", ("cpu",)),
+        ("", "cuda", ("gpu", "cpu")),
+        ("gpu", "cpu", ("gpu",)),
+        ("cpu", "cuda", ("cpu",)),
+        (" cpu, gpu ,", "cpu", ("cpu", "gpu")),
+        (",", "cpu", ("cpu",)),
+    ],
+)
+def test_a_worker_reads_the_queues_of_its_device_unless_told_otherwise(
+    queues: str, device: str, read: tuple[str, ...]
+) -> None:
+    """One with CUDA takes what needs it first, then what any can do; none reads nothing."""
+    assert Settings(queues=queues).queues_of(device) == read
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost",
+        "redis://localhost:6379/0",
+        "redis://:secret@redis:6379/",
+        "rediss://user:p%40ss@10.0.0.1/15?ssl_cert_reqs=required",
+        "redis://[::1]:6379/0",
+    ],
+)
+def test_any_spelling_of_a_redis_is_taken_as_it_is(url: str) -> None:
+    """With and without a user, a port, a number, TLS."""
+    assert Settings(broker_url=url).broker_url == url
+
+
+@pytest.mark.parametrize("url", ["redis://:s3/cret@host:6379", "redis://:s3#cret@host", "amqp://:s3cret@host"])
+def test_a_broker_that_is_refused_is_not_quoted(url: str) -> None:
+    """What is wrong with it may be its password."""
+    with pytest.raises(ValidationError) as refused:
+        Settings(broker_url=url)
+
+    assert "s3" not in refused.value.errors()[0]["msg"]
+    assert "cret" not in refused.value.errors()[0]["msg"]
