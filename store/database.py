@@ -12,12 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, select
+from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.orm import Session
 
 BUSY_SECONDS = 30  # how long a writer waits for another on SQLite
 SECONDS_TO_CONNECT = 5
+# A machine that freezes or vanishes in the middle of writing keeps its locks until PostgreSQL gives up on it, which by
+# itself it does after two hours; all that while nobody could teach that model or take over its session.
+SECONDS_OF_SILENCE = 60
 
 
 class Database:
@@ -55,11 +59,27 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """Everything that happens inside is kept when it ends, and nothing of it if it raises."""
-        with Session(self._writer, expire_on_commit=False) as db, db.begin():
+        with _told_apart(), Session(self._writer, expire_on_commit=False) as db, db.begin():
+            if not self.is_sqlite:
+                db.execute(_GIVE_UP, {"limit": f"{SECONDS_OF_SILENCE}s"})
             yield db
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+_GIVE_UP = text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)")
+
+
+@contextmanager
+def _told_apart() -> Iterator[None]:
+    """A transaction that PostgreSQL gave up on is a connection that was lost, not an error of the statement's."""
+    try:
+        yield
+    except InternalError as error:
+        if not error.connection_invalidated or error.orig is None:
+            raise
+        raise OperationalError(error.statement, error.params, error.orig) from error
 
 
 def batched(items: Sequence[int], size: int = 5_000) -> Iterator[Sequence[int]]:

@@ -7,6 +7,7 @@ from threading import Barrier, Event
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from store import catalogue
 from store.database import Database, now
@@ -194,3 +195,31 @@ def test_a_time_comes_back_in_utc_wherever_it_was_written(database: Database) ->
         row = db.get_one(ApiKey, "1")
     assert row.created_at.isoformat() == "2024-05-17T02:30:00.250000+00:00"
     assert row.revoked_at is None
+
+
+@pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+def test_whoever_falls_silent_while_writing_holds_up_nobody_for_long(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen machine loses its lock and its transaction; when it wakes it hears that its connection is gone."""
+    with database.write() as db:
+        model = catalogue.create(db, "birds", "resnet18", 1.0)
+    monkeypatch.setattr("store.database.SECONDS_OF_SILENCE", 1)
+
+    def frozen() -> None:
+        with database.write() as db:
+            catalogue.locked(db, model.id).renames = 7
+            db.flush()
+            assert ThreadPoolExecutor(1).submit(lock_and_rename).result(BOUND) == 0
+
+    def lock_and_rename() -> int:
+        with database.write() as db:
+            row = catalogue.locked(db, model.id)
+            seen, row.renames = row.renames, 1
+            return seen
+
+    with pytest.raises(OperationalError):
+        frozen()
+
+    with database.read() as db:
+        assert catalogue.get(db, "birds").renames == 1
