@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+ROUNDS ?= 200
+SEED   ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test run demo bench clean
+.PHONY: help install check test test-faults run demo bench clean
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## Make .venv and install protoquad with every dependency pinned
 
@@ -26,6 +28,9 @@ check: $(READY) ## Lint, types and import contracts
 
 test: $(READY) ## Run the tests, on two cores at a time
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+test-faults: $(READY) ## Play rounds of faults on real processes and report: make test-faults ROUNDS=200 SEED=1
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --rounds $(ROUNDS) --seed $(SEED)
 
 run: $(READY) ## Run the service on http://127.0.0.1:8000, with its worker and its own database
 	$(BIN)/protoquad serve

@@ -28,6 +28,7 @@ class Fault:
 DEPLOYED: dict[str, tuple[float, float]] = {
     "kill worker": (0.0, 2.0),
     "kill replica": (0.0, 2.0),
+    "kill everybody": (0.0, 1.0),
     "pause worker": (1.3 * LEASE, 2.0 * LEASE),
     "pause replica": (0.5, 2.0 * LEASE),
     "flush redis": (0.0, 0.0),
@@ -54,6 +55,7 @@ def deployed(fault: Fault, stage: Stage) -> tuple[Action, Action]:
     actions: dict[str, tuple[Action, Action]] = {
         "kill worker": (worker.kill, worker.start),
         "kill replica": (replica.kill, replica.start),
+        "kill everybody": (stage.kill_parts, stage.start_parts),
         "pause worker": (worker.pause, worker.resume),
         "pause replica": (replica.pause, replica.resume),
         "flush redis": (lambda: redis.runs and redis.flush(), lambda: None),

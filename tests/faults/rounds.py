@@ -4,6 +4,7 @@ Who does what, and when, follows from the seed and the round's number alone, so 
 the machine makes of it in between is its own affair.
 """
 
+import math
 import random
 import threading
 import time
@@ -46,7 +47,9 @@ def planned(seed: int, number: int, models: tuple[str, ...], kinds: Mapping[str,
     """The same plan for the same seed and number."""
     dice = random.Random(f"{seed} {number}")
     operations = tuple(tuple(_steps(dice, models)) for _ in range(CALLERS))
-    chosen = {kind.split()[-1]: kind for kind in dice.sample(sorted(kinds), dice.choice((1, 1, 2)))}  # one of a victim
+    chosen = {
+        kind.split()[-1]: kind for kind in dice.sample(sorted(kinds), dice.choice((1, 2, 2, 3)))
+    }  # one of a victim
     faults = tuple(
         Fault(kind, dice.randrange(2), dice.uniform(0, 2), dice.uniform(*kinds[kind])) for kind in chosen.values()
     )
@@ -72,9 +75,8 @@ class Play(Generic[Played]):
         seed: int,
         kinds: Mapping[str, tuple[float, float]],
         actions: Callable[[Fault, Played], tuple[Action, Action]],
-        *,
         models: tuple[str, ...],
-        tell: Callable[[str], object] = print,
+        tell: Callable[[str], object],
     ) -> None:
         self.title = title
         self.stage = stage
@@ -89,15 +91,20 @@ class Play(Generic[Played]):
         self.rounds = 0
         self._started = time.monotonic()
 
-    def run(self, rounds: int, *, first: int = 1) -> bool:
-        """Play them until one fails; answers whether none did. The report is told either way."""
+    def run(self, rounds: int, seconds: float = math.inf) -> bool:
+        """Play them until one fails or time is up; answers whether none failed. The report is told either way."""
         self._make_models()
-        plan = planned(self.seed, first, self.models, self.kinds)
+        plan = planned(self.seed, 1, self.models, self.kinds)
         try:
-            for number in range(first, first + rounds):
+            for number in range(1, rounds + 1):
                 plan = planned(self.seed, number, self.models, self.kinds)
-                self._round(plan, last=number == first + rounds - 1)
+                late = time.monotonic() - self._started > seconds
+                self._round(plan, last=late or number == rounds)
                 if self.ledger.complaints:
+                    break
+                if late:
+                    self.tell(f"{self.title}: time is up after {number} of {rounds} rounds")
+                    self._afterwards()
                     break
             else:
                 self._afterwards()
@@ -184,5 +191,5 @@ class Play(Generic[Played]):
         for part in self.stage.parts:
             lines.append(f"The last that {part.name} said:")
             lines += [f"  {line}" for line in part.last_lines()]
-        lines.append(f"To repeat it: python -m tests.faults --seed {self.seed} --rounds {plan.number}")
+        lines.append(f"To repeat it: the act '{self.title}' with seed {self.seed}, {plan.number} rounds")
         return "\n".join(lines)

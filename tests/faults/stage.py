@@ -21,7 +21,7 @@ from tests.postgresql_server import PostgresqlServer
 from tests.processes import Running
 from tests.redis_server import RedisServer, free_port
 
-SECONDS = 120  # for whatever should happen soon, on a busy machine; nothing waits so long unless something is wrong
+SECONDS = 300  # for whatever should happen soon, on a busy machine; nothing waits so long unless something is wrong
 LEASE = 3.0
 SETTINGS = {
     "OMP_NUM_THREADS": "1",
@@ -163,11 +163,19 @@ class Deployment:
     def set_up(self) -> None:
         """What has to be there before the processes are."""
 
+    def kill_parts(self) -> None:
+        for part in self.parts:
+            part.kill()
+
+    def start_parts(self) -> None:
+        for part in self.parts:
+            part.start()
+
     def heal(self) -> None:
         """Everything runs and has said so; whatever was injected is over."""
         for part in self.parts:
             part.resume()
-            part.start()
+        self.start_parts()
         for part in self.parts:
             part.await_ready()
 
