@@ -38,7 +38,7 @@ class Announcements:
         self._hub: Any = None
         self._celery = celery_app(url, seconds_to_answer=SECONDS_TO_CONSUME)
         self._celery.conf.worker_consumer = _OneConnection
-        self._celery.task(name=TASK)(self._announced)
+        self._celery.task(name=TASK, shared=False)(self._announced)  # shared, it would be that of every app to come
         self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
 
     def __enter__(self) -> Self:
@@ -61,6 +61,7 @@ class Announcements:
             pass
 
     def _run(self) -> None:
+        self._celery.set_current()  # of this thread: it is where Celery looks a message's task up
         while not self._stop.is_set():
             try:
                 with connected(self._url) as redis:
