@@ -4,6 +4,7 @@ import resource
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tests.faults.embedded import EmbeddedStage
 from tests.faults.stage import LEASE, Stage
@@ -58,14 +59,11 @@ def deployed(fault: Fault, stage: Stage) -> tuple[Action, Action]:
         "kill everybody": (stage.kill_parts, stage.start_parts),
         "pause worker": (worker.pause, worker.resume),
         "pause replica": (replica.pause, replica.resume),
-        "flush redis": (lambda: redis.runs and redis.flush(), lambda: None),
-        "kill redis": (lambda: redis.runs and redis.kill(), lambda: redis.runs or redis.start()),
-        "pause redis": (
-            lambda: redis.runs and redis.send(signal.SIGSTOP),
-            lambda: redis.runs and redis.send(signal.SIGCONT),
-        ),
-        "stop postgresql": (lambda: stage.stop_postgresql("fast"), stage.start_postgresql),
-        "crash postgresql": (lambda: stage.stop_postgresql("immediate"), stage.start_postgresql),
+        "flush redis": (redis.flush, _nothing),
+        "kill redis": (redis.kill, redis.start),
+        "pause redis": (partial(redis.send, signal.SIGSTOP), partial(redis.send, signal.SIGCONT)),
+        "stop postgresql": (partial(stage.stop_postgresql, "fast"), stage.start_postgresql),
+        "crash postgresql": (partial(stage.stop_postgresql, "immediate"), stage.start_postgresql),
     }
     return actions[fault.kind]
 
@@ -81,7 +79,11 @@ def embedded(fault: Fault, stage: EmbeddedStage) -> tuple[Action, Action]:
     actions: dict[str, tuple[Action, Action]] = {
         "fill the disk": (stage.disk.fill, stage.disk.make_room),
         "fill the disk and kill": (fill_and_kill, stage.disk.make_room),
-        "use up the quota": (stage.use_up_quota, lambda: stage.limit(resource.RLIM_INFINITY)),
+        "use up the quota": (stage.use_up_quota, partial(stage.limit, resource.RLIM_INFINITY)),
         "kill service": (service.kill, service.start),
     }
     return actions[fault.kind]
+
+
+def _nothing() -> None:
+    """A flush is over as soon as it has begun."""

@@ -131,7 +131,9 @@ class Oracle:
     def _known(self, name: str) -> Known:
         with self.stage.database.read() as db:
             model = catalogue.get(db, name)
-            own = {row.number: row for row in db.scalars(select(Version).where(Version.model_id == model.id))}
+            own: dict[int, Version] = {
+                row.number: row for row in db.scalars(select(Version).where(Version.model_id == model.id))
+            }
             shots: dict[int, list[str]] = {}
             stored = select(Shot.class_id, Shot.sha256).where(Shot.model_id == model.id)
             for class_id, digest in db.execute(stored):
