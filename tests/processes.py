@@ -21,11 +21,11 @@ SECONDS = 120  # for anything that a busy machine may delay; nothing waits that 
 
 
 class Running:
-    """A `protoquad` process and what it says."""
+    """A `protoquad` process and what it says; or another of its kind."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, arguments: list[str], environment: dict[str, str], *, module: str = "protoquad") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "protoquad", *arguments],
+            [sys.executable, "-m", module, *arguments],
             env={**os.environ, **SMALL, **environment},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -11,6 +11,9 @@ import pytest
 from sqlalchemy import event
 
 from store.database import Database
+from store.models import SessionRow
+from workers import session_job
+from workers.session_job import SessionWorker
 
 Until = Callable[[Callable[[], Any], str], None]
 Draw = Callable[..., bytes]
@@ -99,3 +102,45 @@ def test_a_database_that_does_not_answer_stops_no_prediction(
     assert during == ["red"]
     assert probes == [200, 200]
     assert answers == [200] * MORE_THAN_THREADS
+
+
+@pytest.mark.parametrize("backend", ["postgresql"])
+def test_a_database_that_goes_away_during_a_session_is_not_the_sessions_failure(
+    start: Callable[..., Any], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if it stays away for longer than a lease: whoever ran it gives it back, and it is run again."""
+    monkeypatch.setattr(session_job, "SECONDS_BETWEEN_TRIES", 0.1)
+    service = start(replica=True, lease_seconds=0.4)
+    learner = service.learner()
+    learner.taught("red", "green")
+    tries: list[None] = []
+    back = threading.Event()
+
+    def refuse() -> None:
+        if len(tries) == 10:  # a second at least
+            back.set()
+        tries.append(None)
+        raise database.engine.dialect.loaded_dbapi.OperationalError("nobody answers")
+
+    class Interrupted(SessionWorker):
+        def _learn(self, *arguments: Any) -> Any:
+            learnt = super()._learn(*arguments)
+            threading.Thread(target=outage).start()
+            assert gone.wait(60)
+            return learnt
+
+    gone = threading.Event()
+
+    def outage() -> None:
+        with away(database, refuse):
+            gone.set()
+            assert back.wait(60)
+
+    assert Interrupted(database, service.settings, "first").run_next()
+    between = learner.get("/sessions")["items"][0]
+    with database.read() as db:
+        row = db.get_one(SessionRow, between["id"])
+
+    assert (row.status, row.owner, row.failures, row.error) == ("running", None, 0, None)
+    assert SessionWorker(database, service.settings, "second").run_next()
+    assert learner.get("/sessions")["items"][0]["status"] == "succeeded"
