@@ -27,6 +27,7 @@ from service.routes import classes, health, models, predict, sessions, versions
 from store import catalogue
 from store.catalogue import DEFAULT
 from store.database import Database
+from store.errors import NameTaken
 from store.settings import Settings
 
 log = structlog.get_logger()
@@ -99,9 +100,7 @@ def _parts(app: FastAPI) -> Parts:
     settings: Settings = app.state.settings
     database: Database = app.state.database
     metrics: Metrics = app.state.metrics
-    with database.write() as db:
-        if catalogue.find(db, DEFAULT) is None:
-            catalogue.create(db, DEFAULT, settings.backbone, Certainty().temperature)
+    _have_default_model(database, settings)
     app.state.keyring.refresh()
     networks = Networks(chosen_device(settings.device), settings.engine)
     shelf = Shelf(database, NetworkLoader(networks))
@@ -109,6 +108,13 @@ def _parts(app: FastAPI) -> Parts:
     metrics.queue_images.set_function(lambda: batcher.queued)
     shelf.refresh(DEFAULT)
     return Parts(settings, database, shelf, batcher, metrics, hints(settings.broker_url))
+
+
+def _have_default_model(database: Database, settings: Settings) -> None:
+    """Of several replicas that start on a new database at once, one makes it and the others find it taken."""
+    with contextlib.suppress(NameTaken), database.write() as db:
+        if catalogue.find(db, DEFAULT) is None:
+            catalogue.create(db, DEFAULT, settings.backbone, Certainty().temperature)
 
 
 def _listening(url: str, on_news: Callable[[], object]) -> contextlib.AbstractContextManager[object]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from store import api_keys
+from store import api_keys, catalogue
 
 Until = Callable[[Callable[[], Any], str], None]
 Pair = tuple[Any, Any]
@@ -147,3 +147,15 @@ def test_a_model_that_cannot_be_loaded_holds_up_neither_others_nor_keys(
         key = api_keys.create(db, "late", ["predict"])
     until(lambda: there.ask("GET", "/classes").status_code == 401, "a key is needed")
     assert there.ask("GET", "/classes", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+
+
+def test_replicas_that_start_at_once_on_a_new_database_all_start(
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has looked before another made the default model, and finds the name taken when it makes its own."""
+    start()
+    truth, too_early = catalogue.find, iter([None])
+    monkeypatch.setattr(catalogue, "find", lambda *asked: next(too_early, truth(*asked)))
+    there = start(replica=True)
+
+    assert [model["name"] for model in there.http.get("/models").json()["items"]] == ["default"]
