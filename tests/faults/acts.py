@@ -46,4 +46,4 @@ def contention(workers: int, models: int, sessions: int, pauses: int, seed: int,
     """Many workers on few models, while some of them are stopped in the middle of a session."""
     # As often as it takes: each attempt that a stopped worker loses would count towards the session's failure.
     with Stage(replicas=1, workers=workers, PROTOQUAD_SESSION_DELAY="0", PROTOQUAD_ATTEMPTS="99") as stage:
-        return Contention(stage, models, sessions, pauses, seed).run(tell)
+        return Contention(stage, models, sessions, pauses, seed, tell).run()

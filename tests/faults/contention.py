@@ -29,8 +29,11 @@ PATIENCE = 600.0  # seconds for one session to begin: all the others may come fi
 class Contention:
     """Teaches every model as fast as its sessions begin, and stops workers as they run them."""
 
-    def __init__(self, stage: Stage, models: int, sessions: int, pauses: int, seed: int) -> None:
+    def __init__(
+        self, stage: Stage, models: int, sessions: int, pauses: int, seed: int, tell: Callable[[str], object]
+    ) -> None:
         self.stage = stage
+        self.tell = tell
         self.models = [f"model-{number}" for number in range(1, models + 1)]
         self.per_model = sessions // models
         self.pauses = pauses
@@ -40,7 +43,7 @@ class Contention:
         self.taken_over = 0
         self._taught = threading.Event()
 
-    def run(self, tell: Callable[[str], object]) -> bool:
+    def run(self) -> bool:
         began = time.monotonic()
         client = self.stage.replicas[0].client
         for model in self.models:
@@ -54,7 +57,7 @@ class Contention:
         self._taught.set()
         pausing.join()
         self._guarded(self._judge)
-        tell(self._report(time.monotonic() - began))
+        self.tell(self._report(time.monotonic() - began))
         return not self.complaints
 
     def _guarded(self, work: Callable[..., None], *arguments: object) -> None:
@@ -76,6 +79,8 @@ class Contention:
             body = answer.raise_for_status().json()
             taught.append(body["class"]["id"])
             until(f"session {body['session']['id']} begins", self._begun(body["session"]["id"]), PATIENCE)
+            if number % 10 == 9:
+                self.tell(f"contention: {number + 1} sessions of {model} have begun")
 
     def _begun(self, session_id: int) -> Callable[[], bool]:
         return lambda: self._session(session_id).status != "queued"
