@@ -1,7 +1,8 @@
 """Who may ask what: API keys and their scopes, held in memory so that no request waits for the database.
 
 With no key made the service is open, to this machine alone: a page from elsewhere that a browser here has loaded is
-kept out by its Host (DNS rebinding) or its Origin (a request across sites).
+kept out by its Host (DNS rebinding) or its Origin (a request across sites). The first key closes it for good: with all
+keys revoked nobody gets in until another is made.
 """
 
 import ipaddress
@@ -36,6 +37,7 @@ class KeyRing:
         self._database = database
         self._failing = False
         self.loaded = False
+        self.open = False  # until the database says that no key was ever made
         self.keys: Mapping[str, KnownKey] = MappingProxyType({})
 
     def refresh(self) -> None:
@@ -43,6 +45,7 @@ class KeyRing:
         try:
             with self._database.read() as db:
                 self.keys = MappingProxyType(api_keys.valid(db))
+                self.open = not self.keys and not api_keys.everything(db)
         except SQLAlchemyError as error:
             if not self._failing:
                 _log.warning(
@@ -68,7 +71,7 @@ def requires(scope: Scope) -> Callable[..., Awaitable[None]]:
         ring: KeyRing = request.app.state.keyring
         if not ring.loaded:  # not known is not the same as none made
             raise _keys_unknown()
-        if not ring.keys:
+        if ring.open:
             _require_own_machine(request)
             return
         known = _known(request, ring)

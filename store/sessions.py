@@ -17,6 +17,7 @@ from store.errors import Conflict, LeaseLost, NotThere
 from store.models import Model, ModelId, SessionEvent, SessionId, SessionRow
 
 ANYWHERE = "cpu"  # the queue that every worker reads
+KEPT_EVENTS = 100  # of a model's sessions, the newest so many
 FINISHED = ("succeeded", "failed", "cancelled")
 
 
@@ -185,6 +186,7 @@ def _end(db: Session, row: SessionRow, status: str, outcome: dict[str, Any]) -> 
             setattr(row, name, value)
     db.flush()
     tell(db, row.id, status, {name: value for name, value in outcome.items() if value is not None})
+    _forget_old_events(db, row.model_id)
 
 
 def get(db: Session, model_id: ModelId, session_id: int) -> SessionRow:
@@ -231,9 +233,13 @@ def first_lease_to_end(db: Session) -> datetime | None:
     return db.execute(select(func.min(SessionRow.lease_until)).where(SessionRow.status == "running")).scalar_one()
 
 
-def forget_events(db: Session, *, older_than: datetime) -> None:
-    """Sessions keep their outcome; the steps on the way are of no use for ever."""
-    old = select(SessionRow.id).where(SessionRow.finished_at < older_than)
+def _forget_old_events(db: Session, model_id: ModelId) -> None:
+    """Sessions keep their outcome; the steps on the way are of no use for ever.
+
+    A few at a time, each time one ends: what it costs does not grow with the sessions there were.
+    """
+    newest_first = select(SessionRow.id).where(SessionRow.model_id == model_id).order_by(SessionRow.id.desc())
+    old = newest_first.offset(KEPT_EVENTS).limit(10)
     db.execute(delete(SessionEvent).where(SessionEvent.session_id.in_(old)))
 
 

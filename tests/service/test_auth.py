@@ -118,6 +118,18 @@ def test_a_key_whose_secret_differs_is_refused(app: FastAPI, ring: KeyRing, data
     assert "unknown or was revoked" in response.json()["detail"]
 
 
+def test_revoking_the_last_key_opens_nothing(app: FastAPI, ring: KeyRing, database: Database, ask: Ask) -> None:
+    """A service that had a key may be reached from elsewhere, where a Host header can be made up."""
+    only = make_key(database, ring, "admin")
+    with database.write() as db:
+        api_keys.revoke(db, api_keys.key_id(only) or "")
+    ring.refresh()
+
+    answers = [ask(app, "GET", "/predict", headers=headers).status_code for headers in ({}, bearer(only))]
+
+    assert answers == [401, 401]
+
+
 def test_a_revoked_key_is_refused_after_a_refresh(app: FastAPI, ring: KeyRing, database: Database, ask: Ask) -> None:
     """The other keys go on."""
     revoked, other = make_key(database, ring, "admin"), make_key(database, ring, "predict")

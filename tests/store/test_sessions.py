@@ -3,7 +3,7 @@
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Barrier, Lock
 from time import monotonic
 
@@ -495,17 +495,23 @@ def test_sessions_are_counted_by_state(db: Session, model: Model, other: Model) 
     assert sessions.oldest_queued(db) != first.created_at
 
 
-def test_only_the_steps_of_what_ended_long_ago_are_forgotten(db: Session, model: Model, other: Model) -> None:
-    """The session itself keeps its outcome."""
-    ended, waiting = enqueue(db, model), enqueue(db, other)
-    sessions.cancel(db, model.id, ended.id)
-    sessions.forget_events(db, older_than=now(db) - timedelta(hours=1))
-    assert story(db, ended) == ["queued", "cancelled"]
+def test_only_the_steps_of_the_newest_sessions_are_kept(
+    db: Session, model: Model, other: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others keep their outcome; another model's sessions count for themselves."""
+    monkeypatch.setattr(sessions, "KEPT_EVENTS", 2)
+    elsewhere = enqueue(db, other)
+    sessions.cancel(db, other.id, elsewhere.id)
 
-    sessions.forget_events(db, older_than=now(db))
+    ended = [enqueue(db, model)]
+    for _ in range(3):
+        sessions.cancel(db, model.id, ended[-1].id)
+        ended.append(enqueue(db, model))
 
-    assert (story(db, ended), story(db, waiting)) == ([], ["queued"])
-    assert sessions.get(db, model.id, ended.id).status == "cancelled"
+    told = ["queued", "cancelled"]
+    assert [story(db, row) for row in ended[:3]] == [[], told, told]
+    assert story(db, elsewhere) == told
+    assert sessions.get(db, model.id, ended[0].id).status == "cancelled"
 
 
 # Many workers
