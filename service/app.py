@@ -33,6 +33,7 @@ from store.settings import Settings
 log = structlog.get_logger()
 
 SECONDS_TO_STOP = 5.0
+SECONDS_TO_GATHER = 0.05  # a burst of changes is one look; and whoever made one has been answered by then
 DESCRIPTION = """
 Learns image classes from a handful of pictures and does not forget the ones it knew.
 
@@ -126,6 +127,8 @@ async def _watch(app: FastAPI, parts: Parts, news: asyncio.Event) -> None:
     troubled = False
     while not parts.stopping:
         await _set_within(news, parts.settings.poll_seconds)
+        if news.is_set() and not parts.stopping:
+            await asyncio.sleep(SECONDS_TO_GATHER)
         news.clear()
         try:
             await run_sync(app.state.keyring.refresh)  # first: a revoked key must not outlive a model's trouble

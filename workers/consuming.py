@@ -5,6 +5,7 @@ runs in a thread beside the loop, so whatever Redis does or does not do, the loo
 """
 
 import os
+import socket
 import threading
 from collections.abc import Sequence
 from types import TracebackType
@@ -76,7 +77,7 @@ class Announcements:
         set_event_loop(None)  # that of a connection before is closed
         controller = self._celery.WorkController(
             queues=self._queues,
-            hostname=f"protoquad-{os.getpid()}@%h",
+            hostname=f"protoquad-{os.getpid()}@{socket.gethostname()}",
             ready_callback=self._listening,
             without_gossip=True,
             without_mingle=True,

@@ -38,9 +38,9 @@ class Pair:
         self.took: dict[str, float] = {}
 
     def agree(self, what: str, seen: Callable[[Any], bool]) -> None:
-        """Wait until it is seen there, and note how long after the commit that was."""
+        """Wait until it is seen on both, and note how long after the commit that was."""
         committed = self.clock.at
-        while not seen(self.there):
+        while not (seen(self.there) and seen(self.here)):
             assert time.monotonic() - committed < SECONDS_TO_HEAR + SLACK, f"{what}: not heard in time; {self.took}"
         self.took[what] = round(time.monotonic() - committed, 3)
         looks = ("red", "green", "stripes")

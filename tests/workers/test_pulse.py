@@ -59,6 +59,17 @@ def test_a_worker_that_goes_forward_does_not(tmp_path: Path, ended: list[int]) -
     assert ended == []
 
 
+def test_a_worker_that_was_paused_has_not_hung(tmp_path: Path, ended: list[int]) -> None:
+    """Stopped with its machine and gone on with it: its last step is long ago by the clock alone."""
+    pulse = Pulse(tmp_path)
+    with Watchdog(pulse, 1.0):
+        pulse.last -= 3600
+        threading.Event().wait(0.5)
+        pulse.beat()
+
+    assert ended == []
+
+
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_an_idle_worker_that_seldom_looks_is_not_taken_for_a_stalled_one(
     database: Database, tmp_path: Path, ended: list[int]
