@@ -6,6 +6,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 TASK = "protoquad.session"
+QUEUES = ("cpu", "gpu")
 PREFIX = "protoquad:"  # of every key: others may use the same Redis
 CHANNEL = f"{PREFIX}changed"
 
@@ -31,6 +32,8 @@ def celery_app(url: str, *, seconds_to_answer: float = SECONDS_TO_ANSWER) -> Cel
         broker_read_url=url,  # both by name: CELERY_BROKER_URL, meant for somebody else, would overrule `broker`
         broker_write_url=url,
         broker_use_ssl={"ssl_cert_reqs": "required"} if url.startswith("rediss:") else False,  # or as the URL says
+        # A message whose acknowledgement Redis did not hear would keep its consumer from ever hearing the next one.
+        task_queues={name: {"exchange": name, "routing_key": name, "no_ack": True} for name in QUEUES},
         task_serializer="json",
         accept_content=["json"],
         task_ignore_result=True,  # what came of a session stands in its row

@@ -1,7 +1,7 @@
 """Celery's end of the queue: hears which session is ready and hands it to the loop that works.
 
-Messages are hints, and are acknowledged before the work: a session that is left behind is found in the table. Celery
-runs in a thread beside the loop, so whatever Redis does or does not do, the loop goes on looking there.
+Messages are hints, and are gone when they are read: a session that is left behind is found in the table. Celery runs in
+a thread beside the loop, so whatever Redis does or does not do, the loop goes on looking there.
 """
 
 import os

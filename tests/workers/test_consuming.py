@@ -94,6 +94,22 @@ def test_it_is_heard_again_after_a_restart_that_lost_everything(
     assert told(lines) == [LISTENING, AWAY, BACK, AWAY, BACK]
 
 
+def test_it_is_heard_again_after_a_restart_in_the_middle_of_a_session(
+    redis: RedisServer, lines: list[Any], until: Until
+) -> None:
+    """Nothing that Redis forgot about the message at hand keeps the next one away."""
+    with closing(RedisHints(redis.url)) as giving, listening(redis.url) as inbox:
+        for session_id in (1, 2, 3):
+            giving.session_queued(session_id, "cpu", 0.0)
+            letter = inbox.next(SECONDS)
+            assert letter is not None
+            assert letter.session_id == session_id
+            redis.kill()
+            letter.seen_to.set()
+            until(lambda session_id=session_id: told(lines).count(AWAY) >= session_id, "it noticed")
+            redis.start()
+
+
 def test_a_connection_that_is_open_and_dead_is_noticed(
     redis: RedisServer, lines: list[Any], until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
