@@ -7,7 +7,7 @@ ROUNDS ?= 200
 SEED   ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-faults run demo bench clean
+.PHONY: help install check test test-faults run demo bench compose-env compose-test clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ bench: $(READY) ## Repeat the README's figures: make bench DATA=path/to/cub200
 	@test -n "$(DATA)" || { echo "say where CUB-200 is: make bench DATA=path/to/cub200"; exit 2; }
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lite2]'
 	PATH="$(abspath $(BIN)):$$PATH" bench/reproduce.sh "$(DATA)"
+
+compose-env: ## Write .env for docker compose: random passwords and a first API key
+	@deploy/make-env.sh
+
+compose-test: $(READY) ## Prove the compose deployment on this machine's Docker: teach, kill everything in turn, roll an image
+	$(BIN)/python -m deploy.compose_test
 
 clean: ## Remove the environment and every cache
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info

@@ -1,0 +1,64 @@
+# One image for the API, the workers and the migrations:
+#   docker build --tag protoquad .
+# On an index whose torch is a CUDA build that is gigabytes of CUDA packages. A folder with a CPU build of torch is
+# preferred to it: docker build --build-context wheels=FOLDER --tag protoquad .
+ARG PYTHON=3.11
+
+# Empty unless the build brings a context of this name.
+FROM scratch AS wheels
+
+# The dependencies alone: the layer below is made anew when they change, not with every line of pyproject.toml.
+FROM python:${PYTHON}-slim AS requirements
+COPY pyproject.toml /
+RUN python -c 'import tomllib; print(*tomllib.load(open("/pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
+    > /requirements.txt
+
+FROM python:${PYTHON}-slim AS dependencies
+# Where packages come from, if not from the default index. Known to the stages that build, not to the image.
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/protoquad
+COPY --from=requirements /requirements.txt /
+COPY constraints.txt /
+RUN --mount=type=cache,target=/root/.cache/pip --mount=from=wheels,target=/wheels \
+    /opt/protoquad/bin/pip install --find-links /wheels --constraint /constraints.txt --requirement /requirements.txt
+
+FROM dependencies AS package
+COPY pyproject.toml README.md /source/
+COPY bench /source/bench
+COPY core /source/core
+COPY hints /source/hints
+COPY learners /source/learners
+COPY migrations /source/migrations
+COPY protoquad /source/protoquad
+COPY service /source/service
+COPY store /source/store
+COPY workers /source/workers
+RUN --mount=type=cache,target=/root/.cache/pip \
+    /opt/protoquad/bin/pip install --no-deps --prefix /package /source
+
+FROM python:${PYTHON}-slim
+RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/protoquad --shell /usr/sbin/nologin protoquad \
+    && install --directory --owner protoquad --group protoquad /var/lib/protoquad /var/cache/protoquad
+# Two layers: a release that changes no dependency is a download of some hundred kilobytes.
+COPY --from=dependencies /opt/protoquad /opt/protoquad
+COPY --from=package /package /opt/protoquad
+# What a backbone without packaged weights downloads goes to /var/cache/protoquad; nothing else is written but to /tmp
+# and to the home.
+ENV PATH=/opt/protoquad/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    OMP_WAIT_POLICY=PASSIVE \
+    HF_HOME=/var/cache/protoquad/huggingface \
+    TORCH_HOME=/var/cache/protoquad/torch \
+    MPLCONFIGDIR=/tmp/matplotlib \
+    PROTOQUAD_HOME=/var/lib/protoquad \
+    PROTOQUAD_HOST=0.0.0.0 \
+    PROTOQUAD_LOG_FORMAT=json
+USER protoquad
+WORKDIR /var/lib/protoquad
+EXPOSE 8000
+ENTRYPOINT ["protoquad"]
+CMD ["serve"]
+ARG RELEASE=unreleased
+LABEL org.opencontainers.image.title=protoquad org.opencontainers.image.version=$RELEASE

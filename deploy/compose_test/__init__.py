@@ -1,0 +1,1 @@
+"""Proves the compose deployment on a real engine: `make compose-test`."""
