@@ -116,7 +116,8 @@ class SessionWorker:
             try:
                 with self.database.write() as db:
                     sessions.release(db, claim.session_id, claim.attempt)
-            except LeaseLost:
+            except LeaseLost as lost:
+                log.warning("session lost", reason=str(lost))
                 return
             except (OperationalError, InterfaceError):
                 continue

@@ -41,6 +41,7 @@ class Contention:
         self.complaints: list[str] = []
         self.checks: Counter[str] = Counter()
         self.taken_over = 0
+        self.longest = 0.0  # seconds until a session was taken over: more where its worker was stopped while writing
         self._taught = threading.Event()
 
     def run(self) -> bool:
@@ -110,6 +111,7 @@ class Contention:
     def _paused_until_taken_over(self, session: SessionRow) -> None:
         worker = self._owner(session)
         worker.pause()
+        began = time.monotonic()
         try:
             now = until("it is taken over", lambda: self._moved_on(session), PATIENCE)
         finally:
@@ -117,7 +119,8 @@ class Contention:
         if now.attempt == session.attempt:  # it was over already
             return
         self.taken_over += 1
-        until(f"{worker.name} knows that session {session.id} is lost", lambda: _gave_up(worker, session))
+        self.longest = max(self.longest, time.monotonic() - began)
+        until(f"{worker.name} lets go of session {session.id}", lambda: _let_go(worker, session), PATIENCE)
 
     def _moved_on(self, before: SessionRow) -> SessionRow | None:
         now = self._session(before.id)
@@ -182,7 +185,7 @@ class Contention:
         lines = [
             f"contention: {len(self.stage.workers)} workers, {len(self.models)} models, {self.per_model} sessions each "
             f"in {seconds:.0f} s with seed {self.seed}: {verdict}",
-            f"    {self.taken_over:7d}  sessions taken over from stopped workers",
+            f"    {self.taken_over:7d}  sessions taken over from stopped workers, after {self.longest:.0f} s at most",
             *(f"    {number:7d}  {name}" for name, number in sorted(self.checks.items())),
         ]
         if self.complaints:
@@ -192,9 +195,9 @@ class Contention:
         return "\n".join(lines)
 
 
-def _gave_up(worker: Part, session: SessionRow) -> bool:
-    mine: dict[str, Any] = {"session": session.id, "attempt": session.attempt}
-    return any(line.get("event") == "session lost" and mine.items() <= line.items() for line in worker.lines())
+def _let_go(worker: Part, session: SessionRow) -> bool:
+    mine: dict[str, Any] = {"event": "session over", "session": session.id, "attempt": session.attempt}
+    return any(mine.items() <= line.items() for line in worker.lines())
 
 
 def _most_at_once(spans: dict[str, list[tuple[datetime, datetime]]]) -> int:
