@@ -110,7 +110,8 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     KeyReused: (422, "idempotency-key-reused", "The idempotency key belongs to another request"),
 }
 _UNREACHABLE = (OperationalError, InterfaceError, PoolTimeout)
-_NO_ROOM: dict[str, set[int | str]] = {  # as each driver numbers it; SQLite calls a quota that is used up a failed write
+# As each driver numbers it; SQLite calls a quota that is used up a failed write.
+_NO_ROOM: dict[str, set[int | str]] = {
     "sqlite_errorcode": {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE},
     "sqlstate": {"53100"},
 }
