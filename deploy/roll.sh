@@ -11,8 +11,8 @@ mapfile -t old < <(compose ps --quiet api)
 workers=$(compose ps --quiet worker | wc -l)
 [ ${#old[@]} -gt 0 ] || { echo "no replica of the API runs; docker compose up starts the new image" >&2; exit 2; }
 
-compose run --rm --no-TTY migrate
-compose up --detach --wait --no-deps --no-recreate --scale "api=$((2 * ${#old[@]}))" api
+compose rm --force migrate # so that the new release's is made, and brings the tables up before a replica starts
+compose up --detach --wait --no-recreate --scale "api=$((2 * ${#old[@]}))" api
 docker stop "${old[@]}" >/dev/null # each finishes what is in flight; the proxy sends nothing more to it
 docker rm "${old[@]}" >/dev/null
 compose up --detach --wait --scale "api=${#old[@]}" --scale "worker=$workers"

@@ -47,8 +47,8 @@ class Stack:
     def compose(self, *arguments: str, env_file: Path | None = None) -> str:
         return run("docker", "compose", *self._options(env_file), *arguments, environment=self._settings())
 
-    def roll(self) -> str:
-        return run(str(ROOT / "deploy" / "roll.sh"), *self._options(), environment=self._settings())
+    def roll(self) -> None:
+        run(str(ROOT / "deploy" / "roll.sh"), *self._options(), environment=self._settings())
 
     def up(self) -> None:
         scale = [part for service, number in REPLICAS.items() for part in ("--scale", f"{service}={number}")]
