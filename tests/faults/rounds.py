@@ -110,7 +110,8 @@ class Play(Generic[Played]):
                 self._afterwards()
         except Exception as error:
             self.ledger.complain(f"{type(error).__name__}: {error}")
-        self.tell(self.report())
+        finally:  # also when somebody interrupts it
+            self.tell(self.report())
         if self.ledger.complaints:
             self.tell(self._failure(plan))
         return not self.ledger.complaints
