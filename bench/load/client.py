@@ -4,6 +4,7 @@ Requests are made ready beforehand, connections are kept, and of an answer only 
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,8 +78,10 @@ class Connection:
         if found != asked.expected:
             raise WrongAnswer(f"class {found}, not {asked.expected}")
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
 
 
 def _length(head: bytes) -> int:

@@ -82,14 +82,14 @@ async def closed_loop(
                 await connection.ask(questions[turn % len(questions)], read)
             except (WrongAnswer, OSError, asyncio.IncompleteReadError) as error:
                 tally.went_wrong(error)
-                connection.close()
+                await connection.close()
                 connection = await Connection.to(port)
             else:
                 answered = time.perf_counter()
                 if begin <= answered <= end:
                     tally.took.append(answered - asked)
             turn += callers
-        connection.close()
+        await connection.close()
 
     await asyncio.gather(*(caller(number) for number in range(callers)))
     return tally.measured(seconds)
@@ -106,9 +106,14 @@ async def fixed_rate(
     async def caller(number: int, came: float, counts: bool) -> None:
         try:
             connection = idle.pop() if idle else await Connection.to(port)
+        except OSError as error:
+            tally.went_wrong(error)
+            return
+        try:
             await connection.ask(questions[number % len(questions)], read)
         except (WrongAnswer, OSError, asyncio.IncompleteReadError) as error:
             tally.went_wrong(error)
+            await connection.close()
             return
         idle.append(connection)
         if counts:
@@ -125,7 +130,7 @@ async def fixed_rate(
         came += chance.expovariate(rate)
     await asyncio.gather(*waiting)
     for connection in idle:
-        connection.close()
+        await connection.close()
     return tally.measured(time.perf_counter() - start - warm)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from PIL import Image
@@ -22,7 +22,10 @@ Answer = Callable[[bytes], tuple[int, dict[str, int]]]
 async def serving(answer: Answer, delay: float = 0.0) -> AsyncIterator[int]:
     """A server that answers what `answer` makes of a request's body; the port it listens on."""
 
+    writers: list[asyncio.StreamWriter] = []
+
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -39,6 +42,10 @@ async def serving(answer: Answer, delay: float = 0.0) -> AsyncIterator[int]:
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
+        for writer in writers:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 def right(body: bytes) -> tuple[int, dict[str, int]]:
