@@ -27,7 +27,7 @@ check: $(READY) ## Lint, types and import contracts
 	$(BIN)/lint-imports
 
 test: $(READY) ## Run the tests, on two cores at a time
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 test-faults: $(READY) ## Play rounds of faults on real processes and report: make test-faults ROUNDS=200 SEED=1
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --rounds $(ROUNDS) --seed $(SEED)

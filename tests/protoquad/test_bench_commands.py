@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from bench import cost
 from protoquad.main import app
 
 SMALL = ["--backbone", "resnet32", "--set", "base.epochs=1", "--set", "views=1"]
@@ -85,12 +86,13 @@ def test_help_lists_the_benchmarks() -> None:
     assert all(name in result.output for name in ("fscil", "tune", "cost"))
 
 
-def test_cost_measures_each_session_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_cost_measures_each_session_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds and peak memory for a small and a large past; on a tiny network the past must not matter much."""
+    monkeypatch.setattr(cost, "SCENES", ((2, 2, 20), (2, 2, 2000)))
     result = CliRunner().invoke(app, ["bench", "cost", "--backbone", "resnet32", "--out", str(tmp_path)])
 
     assert result.exit_code == 0, result.output
     costs = json.loads((tmp_path / "cost.json").read_text())["costs"]
-    assert [(entry["ways"], entry["past"]) for entry in costs] == [(1, 100), (10, 100), (10, 2000)]
+    assert [(entry["ways"], entry["past"]) for entry in costs] == [(2, 20), (2, 2000)]
     assert all(entry["seconds"] > 0 for entry in costs)
-    assert costs[2]["megabytes"] < 2 * costs[1]["megabytes"]
+    assert costs[1]["megabytes"] < 2 * costs[0]["megabytes"]

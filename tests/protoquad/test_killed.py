@@ -42,6 +42,7 @@ class Teaching:
                 return
 
 
+@pytest.mark.parametrize("backend", ["sqlite"])  # tests/faults does it on PostgreSQL
 @pytest.mark.parametrize("victim", ["api", "worker"])
 def test_whoever_is_killed_while_classes_are_taught_nothing_is_lost(
     start: Start, database_url: str, victim: str
