@@ -41,6 +41,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(load_command.load)
+app.command()(load_command.teaching)
 console = Console()
 
 Dataset = Annotated[str, typer.Option(help=f"One of {', '.join(DATASETS)}.")]

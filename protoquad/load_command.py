@@ -28,7 +28,7 @@ def load(
     """Answers a second and latency of this service, of LitServe, of plain FastAPI, and the in-process limit."""
     with plain_errors():
         if importlib.util.find_spec("litserve") is None:
-            raise Refused("LitServe is not installed; run `pip install -c constraints.txt -e '.[peers]'`")
+            raise Refused("LitServe is not installed; run `pip install -c constraints.txt -e '.[load]'`")
         with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
             found = run(backbone, classes, Path(folder), make_home, QUICK if quick else FULL, _tell)
     console.print(_table(found))
@@ -40,6 +40,39 @@ def load(
     if out:
         results.write(out / "load.json", _content(found, backbone, classes))
     if found.wrong():
+        raise typer.Exit(1)
+
+
+def teaching(
+    backbone: Annotated[str, typer.Option(help=f"One of {', '.join(backbones.NAMES)}.")] = "efficientnet_lite0",
+    classes: Annotated[int, typer.Option(help="How many classes are taught.", min=1)] = 500,
+    shots: Annotated[int, typer.Option(help="Pictures of each.", min=1)] = 5,
+    teachers: Annotated[int, typer.Option(help="Clients that teach.", min=1)] = 3,
+    callers: Annotated[int, typer.Option(help="Clients that predict meanwhile.", min=1)] = 20,
+    out: Annotated[Path | None, typer.Option(help="Where a JSON file of the figures goes.")] = None,
+) -> None:
+    """Teach many classes while others predict: is anything lost, and how much longer do predictions take."""
+    with plain_errors():
+        if importlib.util.find_spec("httpx") is None:
+            raise Refused("httpx is not installed; run `pip install -c constraints.txt -e '.[load]'`")
+        from bench.load.teaching import Size, run_teaching
+
+        with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
+            found = run_teaching(backbone, Size(classes, shots, teachers, callers), Path(folder), _tell)
+    slowest = sorted(found.milliseconds)[int(0.95 * len(found.milliseconds))]
+    lines = [
+        f"{classes} classes taught in {found.seconds:.0f} s, p95 {slowest:.0f} ms; sessions: {found.sessions}",
+        f"p99 of predictions: {found.alone.p99:.0f} ms alone, {found.beside.p99:.0f} ms beside: {found.ratio:.2f} times",
+        f"wrong or missing predictions: {found.beside.wrong}; refused: {found.refused or 'none'}; "
+        f"lost: {found.lost or 'none'}",
+    ]
+    for line in lines:
+        console.print(line, highlight=False)
+    if out:
+        about = {"backbone": backbone, "classes": classes, "shots": shots, "teachers": teachers, "callers": callers}
+        made = {"command": results.command(), "commit": results.commit(), "machine": results.machine()}
+        results.write(out / "teaching.json", {"ratio": round(found.ratio, 3), **asdict(found), **about, **made})
+    if found.lost or found.refused or found.beside.wrong:
         raise typer.Exit(1)
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.load.client import (
@@ -68,16 +69,27 @@ class _Tally:
 
 
 async def closed_loop(
-    port: int, questions: Sequence[Question], read: Read, callers: int, *, warm: float, seconds: float
+    port: int,
+    questions: Sequence[Question],
+    read: Read,
+    callers: int,
+    *,
+    warm: float,
+    seconds: float,
+    until: Path | None = None,
 ) -> Measured:
+    """`until`: ends earlier, as soon as this file is there."""
     tally = _Tally()
     begin = time.perf_counter() + warm
     end = begin + seconds
 
+    def over(moment: float) -> bool:
+        return moment >= end or (until is not None and until.exists())
+
     async def caller(number: int) -> None:
         connection = await Connection.to(port)
         turn = number
-        while (asked := time.perf_counter()) < end:
+        while not over(asked := time.perf_counter()):
             try:
                 await connection.ask(questions[turn % len(questions)], read)
             except (WrongAnswer, OSError, asyncio.IncompleteReadError) as error:
@@ -92,7 +104,7 @@ async def closed_loop(
         await connection.close()
 
     await asyncio.gather(*(caller(number) for number in range(callers)))
-    return tally.measured(seconds)
+    return tally.measured(min(seconds, time.perf_counter() - begin))
 
 
 async def fixed_rate(
@@ -142,9 +154,9 @@ def plan(
     field: str,
     pictures: Sequence[bytes],
     expected: Sequence[int],
-    load: dict[str, float],
+    load: dict[str, Any],
 ) -> bytes:
-    """What the process is given; `load` holds warm, seconds and either callers or rate."""
+    """What the process is given; `load` holds warm, seconds and either callers (and until) or rate."""
     content = {
         "port": port,
         "ours": ours,
@@ -168,7 +180,8 @@ def _drive(given: dict[str, Any]) -> Measured:
     times = {"warm": load["warm"], "seconds": load["seconds"]}
     if "rate" in load:
         return asyncio.run(fixed_rate(port, questions, read, load["rate"], seed=0, **times))
-    return asyncio.run(closed_loop(port, questions, read, int(load["callers"]), **times))
+    until = Path(load["until"]) if "until" in load else None
+    return asyncio.run(closed_loop(port, questions, read, int(load["callers"]), until=until, **times))
 
 
 if __name__ == "__main__":

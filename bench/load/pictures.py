@@ -23,5 +23,15 @@ def jpeg(size: tuple[int, int], seed: int) -> bytes:
     return out.getvalue()
 
 
+def shot(class_number: int, number: int) -> bytes:
+    """A picture of a made-up class: its own colours, a little different in each picture."""
+    own = np.random.default_rng([1, class_number]).integers(0, 256, (6, 8, 3))
+    other = np.random.default_rng([2, class_number, number]).normal(0, 12, (6, 8, 3))
+    coarse = np.clip(own + other, 0, 255).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(coarse).resize(SMALL, Image.Resampling.BICUBIC).save(out, "JPEG", quality=QUALITY)
+    return out.getvalue()
+
+
 def jpegs(size: tuple[int, int], count: int) -> list[bytes]:
     return [jpeg(size, seed) for seed in range(count)]

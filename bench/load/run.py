@@ -149,7 +149,7 @@ def _rates(findings: Findings, ours: Server, small: Sequence[bytes], length: Len
         tell(f"{ours.name}, {share:.0%} of its throughput: {_sentence(found)}")
 
 
-def driven(server: Server, pictures: Sequence[bytes], first: int, load: dict[str, float]) -> Measured:
+def driven(server: Server, pictures: Sequence[bytes], first: int, load: dict[str, Any]) -> Measured:
     """`first`: the row of the first picture's prototype."""
     given = plan(
         port=server.port,

@@ -38,14 +38,14 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def protoquad(home: Path, backbone: str, log: Path) -> Iterator[Server]:
+def protoquad(home: Path, backbone: str, log: Path, *, worker: bool = False) -> Iterator[Server]:
     port = free_port()
     environment = {
         "PROTOQUAD_HOME": str(home),
         "PROTOQUAD_DATABASE_URL": "",
         "PROTOQUAD_BROKER_URL": "",
         "PROTOQUAD_BACKBONE": backbone,
-        "PROTOQUAD_WORKER": "false",
+        "PROTOQUAD_WORKER": str(worker).lower(),
     }
     command = ["-m", "protoquad", "serve", "--port", str(port)]
     with _running("protoquad", port, command, environment, log) as process:
