@@ -62,7 +62,7 @@ def teaching(
     slowest = sorted(found.milliseconds)[int(0.95 * len(found.milliseconds))]
     lines = [
         f"{classes} classes taught in {found.seconds:.0f} s, p95 {slowest:.0f} ms; sessions: {found.sessions}",
-        f"p99 of predictions: {found.alone.p99:.0f} ms alone, {found.beside.p99:.0f} ms beside: {found.ratio:.2f} times",
+        f"p99 of answers: {found.alone.p99:.0f} ms alone, {found.beside.p99:.0f} ms beside: {found.ratio:.2f} times",
         f"wrong or missing predictions: {found.beside.wrong}; refused: {found.refused or 'none'}; "
         f"lost: {found.lost or 'none'}",
     ]
