@@ -18,6 +18,7 @@ from store.classes import Picture
 AUGMENTED = 8
 SHARPNESS = 2  # decode at this multiple of the framing, so that small augmented crops stay sharp
 AT_ONCE = 4  # pictures, in nine views each: enough to fill the cores, little enough to answer others in between
+VIEWS_AT_ONCE = AT_ONCE * (1 + AUGMENTED)
 
 STORED = 2**31  # pixels: what is stored was within the limit when it came
 
@@ -29,6 +30,15 @@ def views_of(data: bytes, framing: Framing, *, augmented: int = AUGMENTED, max_p
     image = decode(data, short_side=SHARPNESS * framing.short_side, max_pixels=max_pixels)
     seed = int.from_bytes(hashlib.sha256(data).digest()[:7], "big")
     return views(image, framing, augmented, torch.Generator().manual_seed(seed))
+
+
+def views_to_teach_with(pictures: int) -> int:
+    """How many augmented views teaching takes of each of so many pictures.
+
+    None: a mean of centre views tells classes apart as well (60.8 % against 60.7 % with eight more, 100 bird species of
+    five shots). A picture that comes alone is measured against its own views, so there have to be some.
+    """
+    return 0 if pictures > 1 else AUGMENTED
 
 
 def activations(trunk: Forward, pictures: Sequence[Tensor], check: Check = lambda: None) -> Tensor:

@@ -16,7 +16,7 @@ from anyio.to_thread import run_sync
 from torch import Tensor
 
 from core.images import Framing
-from learners.pictures import AT_ONCE, STORED, views_of
+from learners.pictures import STORED, VIEWS_AT_ONCE, views_of, views_to_teach_with
 from service.changes import Changes, Idempotency, Lesson, Moved, Outcome
 from service.decoding import each, looked_at
 from service.engine.batching import Batcher
@@ -108,7 +108,8 @@ class Teacher:
         framing = served.network.framing
         stored = await run_sync(self.changes.stored_shots, served.model_id, class_id, len(lesson.uploads))
         new = await self._views(lesson.uploads, framing)
-        old = await each(lambda picture: views_of(picture.data, framing, max_pixels=STORED), stored)
+        again = partial(views_of, framing=framing, augmented=new[0].shape[0] - 1, max_pixels=STORED)
+        old = await each(lambda picture: again(picture.data), stored)
         features = _Features(self.batcher, [*old, *new])
 
         def write(served: Served, seen: Tensor) -> Outcome:
@@ -137,7 +138,8 @@ class Teacher:
         raise Problem(503, "The model is busy", detail, slug="busy", headers={"Retry-After": "1"})
 
     async def _views(self, uploads: Sequence[Upload], framing: Framing) -> list[Tensor]:
-        return await looked_at(uploads, partial(views_of, framing=framing, max_pixels=self.settings.max_pixels))
+        augmented, most = views_to_teach_with(len(uploads)), self.settings.max_pixels
+        return await looked_at(uploads, partial(views_of, framing=framing, augmented=augmented, max_pixels=most))
 
 
 def _idempotency(key: str | None, verb: str, subject: str, uploads: Sequence[Upload]) -> Idempotency | None:
@@ -165,8 +167,9 @@ class _Features:
         """(n, v, M)"""
         if network not in self._known:
             parts = []
-            for start in range(0, len(self.pictures), AT_ONCE):  # a few at a time, so that predictions come between
-                some = torch.stack(list(self.pictures[start : start + AT_ONCE]))
+            step = max(1, VIEWS_AT_ONCE // len(self.pictures[0]))
+            for start in range(0, len(self.pictures), step):  # a few at a time, so that predictions come between
+                some = torch.stack(list(self.pictures[start : start + step]))
                 found = await asyncio.wrap_future(self.batcher.submit(network, some.flatten(0, 1)))
                 parts.append(found.unflatten(0, some.shape[:2]))
             self._known[network] = torch.cat(parts)
