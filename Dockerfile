@@ -17,11 +17,11 @@ FROM python:${PYTHON}-slim AS dependencies
 # Where packages come from, if not from the default index. Known to the stages that build, not to the image.
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CACHE_DIR=/var/cache/pip
 RUN python -m venv /opt/protoquad
 COPY --from=requirements /requirements.txt /
 COPY constraints.txt /
-RUN --mount=type=cache,target=/root/.cache/pip --mount=from=wheels,target=/wheels \
+RUN --mount=type=cache,target=/var/cache/pip --mount=from=wheels,target=/wheels \
     /opt/protoquad/bin/pip install --find-links /wheels --constraint /constraints.txt --requirement /requirements.txt
 
 FROM dependencies AS package
@@ -35,7 +35,7 @@ COPY protoquad /source/protoquad
 COPY service /source/service
 COPY store /source/store
 COPY workers /source/workers
-RUN --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/var/cache/pip \
     /opt/protoquad/bin/pip install --no-deps --prefix /package /source
 
 FROM python:${PYTHON}-slim

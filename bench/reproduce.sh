@@ -43,8 +43,8 @@ ablation fraction-0.2 --fraction 0.2
 fscil --method ncm --backbone efficientnet_lite2
 fscil --method protoquad --backbone efficientnet_lite2
 
-# How strangers are told from known classes
-protoquad bench unknown --data "$data" --out "$out"
+# What five shots are worth by themselves
+protoquad bench few-shots --data "$data" --out "$out"
 
 # What a session costs
 protoquad bench cost --out "$out"

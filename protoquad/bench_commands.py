@@ -17,13 +17,21 @@ from bench import results
 from bench.cost import measure_costs
 from bench.datasets import DATASETS, load
 from bench.display import TerminalDisplay, result_table, summary
+from bench.few_shots import (
+    KNOWN_CLASSES,
+    Openness,
+    Outliers,
+    base_features,
+    measure_accuracy,
+    measure_openness,
+    measure_outliers,
+)
 from bench.fscil import Bench, RunResult, run
 from bench.methods import METHODS, Setup
 from bench.overrides import combinations, overridden
 from bench.plot import plot_accuracy
 from bench.published import published
 from bench.tuning import Trial, compare
-from bench.unknown import KNOWN_CLASSES, base_features, measure_openness, measure_outliers
 from core import backbones
 from core.bank import PrototypeBank
 from core.base_session import BaseConfig
@@ -176,7 +184,7 @@ def cost(
 
 
 @app.command()
-def unknown(
+def few_shots(
     dataset: Dataset = "cub200",
     data: Data = None,
     backbone: BackboneName = "efficientnet_lite0",
@@ -186,26 +194,24 @@ def unknown(
     cache: Cache = None,
     device: Device = "cpu",
 ) -> None:
-    """Strangers refused, wrong shots found: a few classes of five shots, no base session, training pictures only."""
+    """What five shots a class are worth by themselves: accuracy, strangers refused, wrong shots found."""
     with _clear_errors():
         network = backbones.build(backbone)
         stream = load(dataset, data)
-        pictures = base_features(_bench(network, cache, device, dataset, data), stream.base)
+        views = base_features(_bench(network, cache, device, dataset, data), stream.base)
+        pictures = views.centre()  # as teaching sees them
         space = LearnerState.untaught(network).space
+        accuracy = {
+            "centre view": measure_accuracy(space, pictures, draws=draws, seed=seed),
+            f"{views.views} views": measure_accuracy(space, views, draws=draws, seed=seed),
+        }
         counts = [count for count in KNOWN_CLASSES if count < len(pictures.class_ids)]
         found = [measure_openness(space, pictures, count, draws=draws, seed=seed) for count in counts]
         outliers = measure_outliers(space, pictures, draws=draws, seed=seed)
-    table = Table("known classes", "accepted, %", "strangers refused, %", title=f"five shots a class, {draws} draws")
-    for entry in found:
-        table.add_row(str(entry.classes), f"{entry.accepted:.1f}", f"{entry.refused:.1f}")
-    console.print(table)
-    console.print(
-        f"of five right shots {outliers.false_alarms:.1f} % are called outliers; "
-        f"of a stranger among four {outliers.found:.1f} %",
-        highlight=False,
-    )
+    _show_few_shots(len(pictures.class_ids), accuracy, found, outliers, draws)
     if out:
         content = {
+            "accuracy": accuracy,
             "openness": [asdict(entry) for entry in found],
             "outliers": asdict(outliers),
             "draws": draws,
@@ -216,7 +222,21 @@ def unknown(
             "commit": results.commit(),
             "machine": results.machine(),
         }
-        results.write(out / "unknown.json", content)
+        results.write(out / "few-shots.json", content)
+
+
+def _show_few_shots(
+    classes: int, accuracy: dict[str, float], found: list[Openness], outliers: Outliers, draws: int
+) -> None:
+    table = Table("known classes", "accepted, %", "strangers refused, %", title=f"five shots a class, {draws} draws")
+    for entry in found:
+        table.add_row(str(entry.classes), f"{entry.accepted:.1f}", f"{entry.refused:.1f}")
+    console.print(table)
+    lines = [f"accuracy over {classes} classes, {seen} of each shot: {share:.1f} %" for seen, share in accuracy.items()]
+    lines.append(f"of five right shots {outliers.false_alarms:.1f} % are called outliers")
+    lines.append(f"of strangers among four right ones {outliers.found:.1f} % are")
+    for line in lines:
+        console.print(line, highlight=False)
 
 
 def _setup(

@@ -5,11 +5,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from migrations import schema
 from store.database import Database
+from tests import waiting
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 
@@ -35,6 +38,29 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.start()
     yield server.url
     server.stop()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server of this test's own; it runs."""
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    if server.runs:
+        server.kill()
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    """What is logged in this process."""
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], Any], str], None]:
+    """Waits until something is true, with a bound."""
+    return waiting.until
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from core.incremental_session import IncrementalConfig
 from core.progress import Progress
 from core.refinement import refine
 from core.state import with_weights
+from hints.broker import first_line
 from hints.sending import Hints, NoHints
 from learners.loading import learner, trained
 from learners.networks import Networks, chosen_device
@@ -103,7 +104,7 @@ class SessionWorker:
                 sessions.finish(db, claim.session_id, claim.attempt, "cancelled")
             log.info("session cancelled")
         except (OperationalError, InterfaceError) as error:
-            log.warning("the database does not answer; the session is given back", error=str(error).partition("\n")[0])
+            log.warning("the database does not answer; the session is given back", error=first_line(error))
             self._give_back(claim)
         except Exception as error:
             log.exception("session failed")

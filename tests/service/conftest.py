@@ -8,7 +8,6 @@ import random
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -35,6 +34,7 @@ from service.dependencies import Parts
 from store import api_keys
 from store.database import Database
 from store.settings import Settings
+from tests.waiting import until
 from workers import publishing, session_job
 from workers.session_job import SessionWorker
 
@@ -182,20 +182,6 @@ def draw() -> Draw:
     return _draw
 
 
-def _until(true: Callable[[], Any], what: str) -> None:
-    """Look again and again, for so long."""
-    deadline = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < deadline, f"it did not come to pass that {what}"
-        time.sleep(0.01)
-
-
-@pytest.fixture(scope="session")
-def until() -> Callable[[Callable[[], Any], str], None]:
-    """Waits until something is true, with a bound."""
-    return _until
-
-
 class Service:
     """The application as it is served, with the store and a worker beside it."""
 
@@ -293,7 +279,7 @@ class Learner:
 
     def catch_up(self) -> None:
         """Wait until this replica serves what the store says."""
-        _until(lambda: self.predict("red")["version"] == self.version, "the newest version is served")
+        until(lambda: self.predict("red")["version"] == self.version, "the newest version is served")
 
     def refine(self, worker: SessionWorker | None = None) -> Any:
         """Run the session that waits, and serve what comes of it."""

@@ -1,52 +1,16 @@
 """Workers, in this process and in others, and sessions that need no learning."""
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
 
 from store import catalogue, sessions
 from store.database import Database
 from store.models import SessionId, SessionRow
 from tests.processes import Running
-from tests.redis_server import RedisServer
-
-SECONDS = 60.0  # bound of every wait, on a busy machine
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    """A server of this test's own; it runs."""
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    if server.runs:
-        server.kill()
-
-
-@pytest.fixture
-def lines() -> Iterator[list[Any]]:
-    """What is logged in this process."""
-    with structlog.testing.capture_logs() as captured:
-        yield captured
-
-
-def _until(true: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < deadline, f"it did not come to pass that {what}"
-        threading.Event().wait(0.01)
-
-
-@pytest.fixture(scope="session")
-def until() -> Callable[[Callable[[], Any], str], None]:
-    """Waits until something is true, with a bound."""
-    return _until
+from tests.waiting import until
 
 
 class Jobs:
@@ -69,7 +33,7 @@ class Jobs:
 
     def are_over(self, *session_ids: SessionId) -> None:
         for session_id in session_ids:
-            _until(lambda session_id=session_id: self.status(session_id) == "succeeded", f"session {session_id} ran")
+            until(lambda session_id=session_id: self.status(session_id) == "succeeded", f"session {session_id} ran")
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
-"""Strangers and wrong shots, measured on features whose answer is known."""
+"""What few shots are worth, measured on features whose answer is known."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from bench.datasets import load
+from bench.few_shots import base_features, measure_accuracy, measure_openness, measure_outliers
 from bench.fscil import Bench
-from bench.unknown import base_features, measure_openness, measure_outliers
 from core.space import Space
 from core.views import LabelledViews
 
@@ -26,6 +26,12 @@ def alike() -> LabelledViews:
     generator = torch.Generator().manual_seed(3)
     noise: Tensor = 1 + 0.1 * torch.randn(96, 2, 16, generator=generator)
     return LabelledViews(noise, torch.arange(8).repeat_interleave(12))
+
+
+def test_accuracy_is_whole_where_classes_lie_apart_and_chance_where_there_are_none() -> None:
+    """Eight classes: one answer in eight is right by chance."""
+    assert measure_accuracy(COSINE, clustered(0.05), draws=5, seed=0) == 100
+    assert measure_accuracy(COSINE, alike(), draws=20, seed=0) < 25
 
 
 @pytest.mark.parametrize("classes", [1, 3])
