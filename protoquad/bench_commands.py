@@ -207,7 +207,7 @@ def few_shots(
         }
         counts = [count for count in KNOWN_CLASSES if count < len(pictures.class_ids)]
         found = [measure_openness(space, pictures, count, draws=draws, seed=seed) for count in counts]
-        outliers = measure_outliers(space, pictures, draws=draws, seed=seed)
+        outliers = measure_outliers(space, pictures, draws=10 * draws, seed=seed)  # each of one class only
     _show_few_shots(len(pictures.class_ids), accuracy, found, outliers, draws)
     if out:
         content = {
