@@ -44,8 +44,8 @@ RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/protoquad --sh
 # Two layers: a release that changes no dependency is a download of some hundred kilobytes.
 COPY --from=dependencies /opt/protoquad /opt/protoquad
 COPY --from=package /package /opt/protoquad
-# What a backbone without packaged weights downloads goes to /var/cache/protoquad; nothing else is written but to /tmp
-# and to the home.
+# Prepared backbones, and what one without packaged weights downloads, go to /var/cache/protoquad; nothing else is
+# written but to /tmp and to the home.
 ENV PATH=/opt/protoquad/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     OMP_WAIT_POLICY=PASSIVE \
@@ -53,6 +53,7 @@ ENV PATH=/opt/protoquad/bin:$PATH \
     TORCH_HOME=/var/cache/protoquad/torch \
     MPLCONFIGDIR=/tmp/matplotlib \
     PROTOQUAD_HOME=/var/lib/protoquad \
+    PROTOQUAD_CACHE=/var/cache/protoquad/backbones \
     PROTOQUAD_HOST=0.0.0.0 \
     PROTOQUAD_LOG_FORMAT=json
 USER protoquad

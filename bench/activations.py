@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bench.datasets import DataError, Picture
 from core.backbones import Backbone
+from core.cores import usable_cores
 from core.errors import ImageError
 from core.images import decode, views
 from core.inference import Engine, Forward, compiled
@@ -52,8 +53,7 @@ class ActivationStore:
         self._keys_file = folder / "keys.txt"
         self._row = self._known_rows()
         self._forward: Forward | None = None
-        size = backbone.framing.size
-        example = torch.zeros(1, 3, size, size, dtype=torch.uint8)
+        example = backbone.framing.blank()
         with torch.no_grad():
             shape = example.shape[1:] if scope == "all" else backbone.trunk(example).shape[1:]
         self._shape = (1 + augmented, *shape)
@@ -88,7 +88,7 @@ class ActivationStore:
 
     def _prepared(self, pictures: Sequence[Picture]) -> Iterator[tuple[Sequence[Picture], Tensor]]:
         """Decoded views, (pictures, views, 3, s, s), a few pictures ahead of the trunk."""
-        threads = len(os.sched_getaffinity(0))
+        threads = usable_cores()
         with ThreadPoolExecutor(threads) as pool:
             chunks = [pictures[start : start + PICTURES_AT_ONCE] for start in range(0, len(pictures), PICTURES_AT_ONCE)]
             waiting = [pool.submit(self._decoded, chunk) for chunk in chunks[: threads + 1]]

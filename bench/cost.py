@@ -48,7 +48,7 @@ def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
     network = backbones.build(name)
     generator = torch.Generator().manual_seed(0)
     size = network.framing.size
-    example = torch.zeros(1, 3, size, size, dtype=torch.uint8)
+    example = network.framing.blank()
     trunk = compiled(network.trunk, example, device=torch.device("cpu"))
     whitening = Whitening(torch.zeros(network.dim), torch.eye(network.dim))
     known = torch.rand(past, network.dim, generator=generator)

@@ -11,7 +11,8 @@ ProtoquadError
 ├── BackboneError
 │   ├── UnknownBackbone        no such name in the registry
 │   ├── WeightsMissing         the weights are not installed or the file is not there
-│   └── WeightsMismatch        the file holds weights of another network
+│   ├── WeightsMismatch        the file holds weights of another network
+│   └── BrokenKit              what was prepared for serving is not as it was written
 ├── LearningError
 │   ├── NoImages               a class without a picture
 │   ├── DuplicateClass         a class id that the bank holds already
@@ -60,6 +61,9 @@ class WeightsMissing(BackboneError): ...
 
 
 class WeightsMismatch(BackboneError): ...
+
+
+class BrokenKit(BackboneError): ...
 
 
 class LearningError(ProtoquadError):

@@ -102,6 +102,10 @@ class Framing:
         """What the shorter side is scaled to before the centre crop."""
         return round(self.size / self.crop_ratio)
 
+    def blank(self) -> torch.Tensor:
+        """A batch of one black picture: to ask a network for its shapes, and to warm it up."""
+        return torch.zeros(1, 3, self.size, self.size, dtype=torch.uint8)
+
 
 def decode(data: bytes, *, short_side: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode the first frame to upright RGB, transparency over white.

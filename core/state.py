@@ -14,6 +14,7 @@ from core.space import Metric, Space
 from core.views import Scope
 
 Weights = Mapping[str, Tensor]
+UNTAUGHT = Space("whitened")  # of a learner that has seen nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class LearnerState:
     certainty: Certainty
 
     @classmethod
-    def untaught(cls, backbone: Backbone, metric: Metric = "whitened", copies: int = 5) -> "LearnerState":
+    def untaught(cls, backbone: Backbone, metric: Metric = UNTAUGHT.metric, copies: int = 5) -> "LearnerState":
         """Version 0: the pretrained backbone, no classes."""
         return cls(backbone.name, {}, Space(metric), PrototypeBank.empty(backbone.dim, copies), Certainty())
 

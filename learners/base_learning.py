@@ -44,8 +44,8 @@ class Learnt:
 
     def carrier(self) -> tuple[Backbone, Forward]:
         """The backbone with the new weights, and its trunk."""
-        backbone = self.networks.trained(self.state.backbone, self.network)
-        return backbone, self.networks.trunk(backbone, self.network)
+        name = self.state.backbone
+        return self.networks.trained(name, self.network), self.networks.kit(name).trunk(self.network.weights)
 
 
 def base_config(backbone: Backbone, epochs: int | None = None) -> BaseConfig:
@@ -65,8 +65,7 @@ def look_for(
     told: Told,
 ) -> Looked:
     """The pictures as what this session trains takes them."""
-    untaught = LearnerState.untaught(backbone)
-    trunk = networks.trunk(backbone, Trained({}, untaught.space, {})) if config.scope == "tail" else None
+    trunk = networks.kit(backbone.name).own_trunk if config.scope == "tail" else None
     return look(folders, backbone, trunk, room, max_pixels=max_pixels, told=told)
 
 

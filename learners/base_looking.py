@@ -3,7 +3,6 @@
 The rows lie in a file that has no name: however the process ends, nothing is left of it.
 """
 
-import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,13 +17,13 @@ import torch
 from torch import Tensor
 
 from core.backbones import Backbone
+from core.cores import usable_cores
 from core.errors import ImageError
 from core.guard import hold_out
 from core.images import MAX_PIXELS, Framing
 from core.inference import Forward
 from core.views import LabelledViews
 from learners.base_folder import ClassFolder, FolderError, require_enough
-from learners.networks import example_picture
 from learners.pictures import AT_ONCE, AUGMENTED, views_of
 
 SPARE_BYTES = 64 * 2**20  # left free on the disk: others write there too
@@ -96,7 +95,7 @@ class _Rows:
 
     def __init__(self, backbone: Backbone, trunk: Forward | None, augmented: int) -> None:
         self._trunk = trunk
-        example = example_picture(backbone)
+        example = backbone.framing.blank()
         shape = (trunk(example) if trunk else example).shape[1:]
         self.shape = (1 + augmented, *shape)
         # Half precision halves the disk and moves no prototype by more than its own noise.
@@ -160,7 +159,7 @@ def _ahead(
     work: Callable[[tuple[int, Path]], _Look | Skipped], entries: Iterable[tuple[int, Path]]
 ) -> Iterator[_Look | Skipped]:
     """Results in order, with no more of them waiting than the trunk takes at once."""
-    threads = len(os.sched_getaffinity(0))
+    threads = usable_cores()
     waiting: deque[Future[_Look | Skipped]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for entry in entries:

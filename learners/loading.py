@@ -13,7 +13,7 @@ from core.calibration import Statistics, smoothed_statistics_of, statistics_of
 from core.classifier import Certainty, NearestClassMean
 from core.snapshot import from_bytes, to_bytes
 from core.space import Space
-from core.state import LearnerState, Weights, weights_of
+from core.state import UNTAUGHT, LearnerState, Weights
 from learners.blobs import from_blob, stacked
 from store import versions
 from store.models import ModelId, Version
@@ -43,12 +43,11 @@ class Means:
 HeldOut = Mapping[ClassId, Tensor]  # distances of pictures of each class to its prototype made without them
 
 
-def trained(db: Session, backbone: Backbone, version: Version) -> Trained:
-    """`backbone` carries its pretrained weights."""
-    own = weights_of(backbone, "tail")
+def trained(db: Session, own: Weights, version: Version) -> Trained:
+    """`own` are the weights that the tail comes with."""
     stored = versions.weights(db, version.model_id, version.base)
     if stored is None:
-        space, base = LearnerState.untaught(backbone).space, own
+        space, base = UNTAUGHT, own
     else:
         state = from_bytes(stored)  # a base version is written whole: it needs nothing else at hand
         space, base = state.space, state.weights

@@ -103,7 +103,7 @@ def _parts(app: FastAPI) -> Parts:
     metrics: Metrics = app.state.metrics
     _have_default_model(database, settings)
     app.state.keyring.refresh()
-    networks = Networks(chosen_device(settings.device), settings.engine)
+    networks = Networks(chosen_device(settings.device), settings.engine, settings.prepared)
     shelf = Shelf(database, NetworkLoader(networks))
     batcher = Batcher(settings.queue_images, metrics.batched)
     metrics.queue_images.set_function(lambda: batcher.queued)

@@ -3,7 +3,6 @@
 Each uploaded picture is checked by itself; one that is bad is named, and then nothing is done with the others.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -12,6 +11,7 @@ from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
 from torch import Tensor
 
+from core.cores import usable_cores
 from core.errors import ImageError
 from service.errors import ImageProblem, unusable_images
 from service.uploads import Upload
@@ -19,7 +19,6 @@ from service.uploads import Upload
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("threads")
 
 
@@ -28,7 +27,7 @@ def limiter() -> anyio.CapacityLimiter:
     try:
         return _threads.get()
     except LookupError:
-        _threads.set(anyio.CapacityLimiter(CORES))
+        _threads.set(anyio.CapacityLimiter(usable_cores()))
         return _threads.get()
 
 

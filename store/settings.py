@@ -22,6 +22,7 @@ class Settings(BaseSettings):
     # Where things are
     home: Path = Field(Path(".protoquad"), description="Folder of the embedded database and of caches.")
     database_url: str = Field("", description="PostgreSQL (postgresql://…); empty: SQLite in the home folder.")
+    cache: Path | None = Field(None, description="Folder of prepared backbones; unset: `backbones` in the home.")
     broker_url: str = Field("", description="Redis (redis://…) to carry hints; empty: the table is polled.")
     host: str = Field("127.0.0.1", description="Address to listen on; another than loopback needs an API key.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
@@ -110,3 +111,8 @@ class Settings(BaseSettings):
     @property
     def own_worker(self) -> bool:
         return self.embedded if self.worker is None else self.worker
+
+    @property
+    def prepared(self) -> Path:
+        """Where backbones made ready for serving are."""
+        return self.cache or self.home / "backbones"

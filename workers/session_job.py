@@ -19,7 +19,7 @@ from core.errors import SessionCancelled
 from core.incremental_session import IncrementalConfig
 from core.progress import Progress
 from core.refinement import refine
-from core.state import with_weights
+from core.state import weights_of, with_weights
 from hints.broker import first_line
 from hints.sending import Hints, NoHints
 from learners.loading import learner, trained
@@ -58,7 +58,7 @@ class SessionWorker:
         self.owner = owner
         self.device = chosen_device(settings.device)
         self.queues = settings.queues_of(self.device.type)
-        self.networks = Networks(self.device, settings.engine)
+        self.networks = Networks(self.device, settings.engine, settings.prepared)
         self.stop = stop or threading.Event()
         self.pulse = pulse or Pulse(settings.home)
         self.hints = hints or NoHints()
@@ -151,7 +151,7 @@ class SessionWorker:
                 raise LeaseLost("the model was deleted")
             head = versions.servable(db, model.id, model.head)
             backbone = self.networks.pretrained(model.backbone)
-            network = trained(db, backbone, head)
+            network = trained(db, weights_of(backbone, "tail"), head)
             state = learner(db, backbone, head, network)
             waiting = [ClassId(row.id) for row in classes.waiting(db, model.id) if row.id in state.bank]
             parent = replace(state, bank=state.bank.without(waiting))
@@ -168,7 +168,7 @@ class SessionWorker:
 
     def _learn(self, material: Material, teller: "_Teller") -> Learnt:
         backbone = self.networks.trained(material.model.backbone, material.network)
-        trunk = self.networks.trunk(backbone, material.network)
+        trunk = self.networks.kit(backbone.name).trunk(material.network.weights)
         teller.stage("looking")
         shots = seen(backbone.framing, trunk, material.shots, AUGMENTED, check=teller.check)
         guard = seen(backbone.framing, trunk, material.guard, 0, check=teller.check)

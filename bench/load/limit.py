@@ -5,7 +5,6 @@ Prints a JSON line: pictures a second with decoding beside the engine, and milli
 """
 
 import json
-import os
 import statistics
 import struct
 import sys
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 from bench.peers.classifier import Classifier
+from core.cores import usable_cores
 from core.inference import compiled
 
 BATCH = 32
@@ -30,8 +30,7 @@ class Engine:
     def __init__(self, classifier: Classifier) -> None:
         backbone = classifier.backbone
         cpu = torch.device("cpu")
-        size = backbone.framing.size
-        picture = torch.zeros(1, 3, size, size, dtype=torch.uint8)
+        picture = backbone.framing.blank()
         with torch.no_grad():
             activation = backbone.trunk(picture)
         self.trunk = compiled(backbone.trunk, picture, device=cpu)
@@ -44,7 +43,7 @@ class Engine:
 
 def pictures_a_second(engine: Engine, classifier: Classifier, pictures: Sequence[bytes], seconds: float) -> float:
     """Threads decode the next batches while the engine computes this one."""
-    threads = len(os.sched_getaffinity(0))
+    threads = usable_cores()
     source = cycle(pictures)
     done, begin = 0, time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:

@@ -7,7 +7,7 @@ from core.backbones import efficientnet_lite, resnet, timm_models
 from core.backbones.backbone import Backbone
 from core.errors import UnknownBackbone
 
-__all__ = ["NAMES", "Backbone", "build"]
+__all__ = ["NAMES", "Backbone", "build", "require_known"]
 
 _BUILDERS: dict[str, Callable[..., Backbone]] = {
     "efficientnet_lite0": efficientnet_lite.build,
@@ -21,9 +21,12 @@ NAMES = (*_BUILDERS, "timm:<name>")
 
 def build(name: str, *, weights: Path | None = None, pretrained: bool = True) -> Backbone:
     """The backbone of that name with its pretrained weights, those of a local file, or none."""
-    if name.startswith("timm:"):
-        return timm_models.build(name, weights, pretrained=pretrained)
-    builder = _BUILDERS.get(name)
-    if builder is None:
-        raise UnknownBackbone(f"there is no backbone '{name}'; there are {', '.join(NAMES)}")
+    require_known(name)
+    builder = _BUILDERS.get(name, timm_models.build)
     return builder(name, weights, pretrained=pretrained)
+
+
+def require_known(name: str) -> None:
+    """Refuses a name that is none, at once; whether timm has the one it is asked for, timm says when it builds it."""
+    if name not in _BUILDERS and not name.startswith("timm:"):
+        raise UnknownBackbone(f"there is no backbone '{name}'; there are {', '.join(NAMES)}")

@@ -7,9 +7,8 @@ from sqlalchemy.orm import Session
 from core.images import Framing
 from core.inference import Forward
 from core.space import Space
-from core.state import with_weights
 from learners.loading import trained
-from learners.networks import Networks, example_picture
+from learners.networks import Networks
 from store.models import ModelId, Version
 
 Key = tuple[ModelId, int]  # which version's weights
@@ -44,11 +43,8 @@ class NetworkLoader:
         return network
 
     def _compile(self, db: Session, backbone: str, version: Version, key: Key) -> Network:
-        pretrained = self.networks.pretrained(backbone)
-        learnt = trained(db, pretrained, version)
-        whole = with_weights(pretrained, learnt.weights)
-        trunk = self.networks.trunk(whole, learnt)
-        tail = self.networks.tail(whole)
-        network = Network(key, trunk, tail, learnt.space, whole.framing, whole.dim)
-        tail(trunk(example_picture(whole)))  # the first call is slow: it must not be a caller's
-        return network
+        kit = self.networks.kit(backbone)
+        learnt = trained(db, kit.own, version)
+        trunk, tail = kit.trunk(learnt.weights), kit.tail(learnt.weights)
+        tail(trunk(kit.framing.blank()))  # the first call is slow: it must not be a caller's
+        return Network(key, trunk, tail, learnt.space, kit.framing, kit.dim)

@@ -42,7 +42,7 @@ async def create_model(service: Service, body: NewModel, response: Response) -> 
     name = model_name(body.name)
     backbone = body.backbone or service.settings.backbone
     try:
-        await run_sync(service.shelf.loader.networks.pretrained, backbone)
+        await run_sync(service.shelf.loader.networks.kit, backbone)
     except BackboneError as error:
         raise Problem(422, "The backbone cannot be used", str(error), slug="unknown-backbone") from error
     created = await run_sync(_create, service, name, backbone)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from core.backbones import Backbone
-from core.inference import Blueprint, Engine, Forward, compiled
+from core.errors import WeightsMismatch
+from core.inference import Blueprint, Engine, Forward, GraphBlueprint, TorchBlueprint, compiled
 
 CPU = torch.device("cpu")
 ENGINES: tuple[Engine, ...] = ("openvino", "torch")
@@ -177,14 +178,14 @@ def small_network(seed: int = 0) -> nn.Module:
     return network.eval()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_blueprint_computes_with_the_weights_it_is_bound_to(engine: Engine) -> None:
+@pytest.mark.parametrize("made", [GraphBlueprint.of, lambda module, _example: TorchBlueprint(module, CPU)])
+def test_a_blueprint_computes_with_the_weights_it_is_bound_to(made: Callable[[nn.Module, Tensor], Blueprint]) -> None:
     """One conversion serves every version, each with its own weights, for any number of pictures."""
     one, other = small_network(1), small_network(2)
-    blueprint = Blueprint(one, torch.zeros(1, 3, 8, 8), device=CPU, engine=engine)
+    blueprint = made(one, torch.zeros(1, 3, 8, 8))
 
     for network in (other, one):
-        forward = blueprint.bound(network)
+        forward = blueprint.bound(network.state_dict())
         for count in (1, 2, 7):
             batch = torch.randn(count, 3, 8, 8)
             with torch.no_grad():
@@ -195,8 +196,8 @@ def test_a_blueprint_computes_with_the_weights_it_is_bound_to(engine: Engine) ->
 def test_a_bound_network_keeps_the_weights_it_was_bound_to() -> None:
     """Training the module afterwards changes nothing until it is bound again."""
     network, batch = small_network(), torch.randn(2, 3, 8, 8)
-    blueprint = Blueprint(network, batch[:1], device=CPU, engine="openvino")
-    forward = blueprint.bound(network)
+    blueprint = GraphBlueprint.of(network, batch[:1])
+    forward = blueprint.bound(network.state_dict())
     before = forward(batch)
 
     with torch.no_grad():
@@ -204,24 +205,24 @@ def test_a_bound_network_keeps_the_weights_it_was_bound_to() -> None:
             weight.mul_(2)
 
     assert torch.equal(forward(batch), before)
-    assert not torch.equal(blueprint.bound(network)(batch), before)
+    assert not torch.equal(blueprint.bound(network.state_dict())(batch), before)
 
 
 def test_a_network_of_another_shape_is_refused() -> None:
     """Weights that do not fit are never bound to the wrong places."""
-    blueprint = Blueprint(nn.Linear(3, 2), torch.zeros(1, 3), device=CPU, engine="openvino")
+    blueprint = GraphBlueprint.of(nn.Linear(3, 2), torch.zeros(1, 3))
 
-    with pytest.raises(ValueError, match="shorter"):
-        blueprint.bound(nn.Linear(3, 2, bias=False))
+    with pytest.raises(WeightsMismatch, match="bias is missing"):
+        blueprint.bound(nn.Linear(3, 2, bias=False).state_dict())
 
 
 def test_a_network_that_is_dropped_leaves_nothing_behind() -> None:
     """A service binds one for every version: what is kept of them would add up."""
-    blueprint = Blueprint(nn.Linear(4, 4), torch.zeros(1, 4), device=CPU, engine="openvino")
+    blueprint = GraphBlueprint.of(nn.Linear(4, 4), torch.zeros(1, 4))
     network = nn.Linear(4, 4)
     weight = weakref.ref(network.weight)
 
-    forward = blueprint.bound(network)
+    forward = blueprint.bound(network.state_dict())
     forward(torch.zeros(2, 4))
     del network, forward
     gc.collect()

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from store import catalogue, classes, sessions, versions
 from store.models import ClassRow, Model, Prototype, SessionRow, Shot, Version
 from tests.faults.callers import Caller
+from tests.faults.fresh import EVERYTHING, Fresh
 from tests.faults.ledger import Ledger, Taught
 from tests.faults.pictures import COLOURS, picture
 from tests.faults.stage import Deployment, Replica, until
@@ -24,6 +25,7 @@ PROBES = tuple(COLOURS)
 RECORDED_AT_ONCE = 2  # new versions of a model whose predictions are written down after a round
 COMPARED_AT_ONCE = 3  # old ones that are asked again
 LOST = "was lost in attempt"
+RECOGNISED = 0.95  # least share of times that a class is the nearest to its own picture
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Oracle:
         self._pinned: dict[tuple[str, int], Any] = {}
         self._activations = 0  # how many were judged already
         self._forgotten: set[int] = set()  # sessions that failed for want of workers
+        self._fresh = Fresh(stage.database)
+        self.recognised: Counter[bool] = Counter()  # whether a class was also the nearest to its own picture
 
     def judge(self, *, thoroughly: bool = False) -> None:
         """After a round, with everything healed and nobody calling."""
@@ -100,6 +104,10 @@ class Oracle:
             for class_id, row in known.living.items():
                 waits = row.status == "provisional" and class_id in known.banks[known.head]
                 self._check("class learned in the end", not waits, f"class {class_id} of {model} still waits")
+        right, wrong = self.recognised[True], self.recognised[False]
+        self._check(
+            "classes recognised", right >= RECOGNISED * (right + wrong), f"{right} times, and {wrong} times not"
+        )
 
     def _check(self, what: str, holds: bool, complaint: str) -> None:
         self.checks[what] += 1
@@ -263,15 +271,19 @@ class Oracle:
         self._check("deleted class not listed", not gone & set(listed), f"{replica.name}, {name}: {gone & set(listed)}")
         served = [taught for taught in mine if taught.class_id in in_force]
         if served:
-            self._nearest(replica, name, served, gone)
+            self._found(replica, known, served, gone)
 
-    def _nearest(self, replica: Replica, model: str, served: list[Taught], gone: set[int | None]) -> None:
-        answer = _predicted(replica, model, [taught.pictures[0] for taught in served])
-        for taught, prediction in zip(served, answer["predictions"], strict=True):
-            found = [candidate["class_id"] for candidate in prediction["top"]]
-            what = f"{taught}: {replica.name} finds {found} at version {answer['version']}"
-            self._check("class recognised on a replica", found[0] == taught.class_id, what)
+    def _found(self, replica: Replica, known: Known, served: list[Taught], gone: set[int | None]) -> None:
+        """Every class that is served is found where the tables have it."""
+        name, shown = known.model.name, [taught.pictures[0] for taught in served]
+        answer = _predicted(replica, name, shown, top_k=EVERYTHING)
+        expected = self._fresh.distances(name, known.head, shown)
+        for taught, prediction, right in zip(served, answer["predictions"], expected, strict=True):
+            found = {candidate["class_id"]: candidate["distance"] for candidate in prediction["top"]}
+            what = f"{taught}: {replica.name} finds {found} at version {answer['version']}, and it should be {right}"
+            self._check("class found where its tables have it", _same_distances(found, right), what)
             self._check("deleted class not predicted", not gone & set(found), what)
+            self.recognised[min(found, key=found.__getitem__) == taught.class_id] += 1
 
     def _pinned_predictions(self, known: Known, *, thoroughly: bool) -> None:
         """A kept version answers as it did when it was first asked, on every replica."""
@@ -332,6 +344,10 @@ def _everything(replica: Replica, path: str) -> list[dict[str, Any]]:
     page = replica.client.get(path, params={"limit": 100}).raise_for_status().json()
     items: list[dict[str, Any]] = page["items"]
     return items
+
+
+def _same_distances(found: dict[int, float], right: dict[int, float]) -> bool:
+    return found.keys() == right.keys() and all(abs(found[one] - right[one]) < 1e-3 for one in found)
 
 
 def _difference(first: Any, second: Any) -> str:

@@ -1,6 +1,7 @@
 """What the tests of learners share: small networks, pretrained and not."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ class SmallNetworks(Networks):
     """ResNet-32 with weights of its own; which ones, the seed says."""
 
     def __init__(self, seed: int, *, pretrained: bool) -> None:
-        super().__init__(torch.device("cpu"), "torch")
+        super().__init__(torch.device("cpu"), "torch", Path("/nowhere"))
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.own = build("resnet32")

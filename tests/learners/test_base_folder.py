@@ -11,11 +11,9 @@ import torch
 
 from core.backbones import Backbone
 from core.inference import Forward
-from core.space import Space
 from learners import base_looking
 from learners.base_folder import ClassFolder, FolderError, read_folder
 from learners.base_looking import Looked, look
-from learners.loading import Trained
 from learners.networks import Networks
 from learners.pictures import views_of
 from tests.painted import paint, picture
@@ -116,7 +114,7 @@ def backbone(networks: Networks) -> Backbone:
 
 @pytest.fixture(scope="module")
 def trunk(networks: Networks, backbone: Backbone) -> Forward:
-    return networks.trunk(backbone, Trained({}, Space("cosine"), {}))
+    return networks.kit(backbone.name).own_trunk
 
 
 @pytest.fixture

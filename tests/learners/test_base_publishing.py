@@ -160,7 +160,7 @@ def test_what_is_read_back_is_what_was_learnt(database: Database, learnt: Learnt
 
     with database.read() as db:
         head = head_of(db)
-        network = trained(db, networks.pretrained("resnet32"), head)
+        network = trained(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
         remembered = versions.remembered(db, head.model_id, head.number, copies=5)
     state = learnt.state
     assert network.weights.keys() == state.weights.keys()
@@ -179,7 +179,7 @@ def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: Learn
 
     with database.read() as db:
         head = head_of(db)
-        network = trained(db, networks.pretrained("resnet32"), head)
+        network = trained(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
         known, held_out = classifier(db, head, network.space, 64)
         guard = classes.guard_of(db, head.model_id, [1, 2, 3])
     backbone = networks.trained("resnet32", network)
@@ -226,7 +226,7 @@ def test_a_single_class_leaves_the_network_as_it_was(database: Database, network
 
     with database.read() as db:
         head = head_of(db)
-        network = trained(db, networks.pretrained("resnet32"), head)
+        network = trained(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
     before = weights_of(networks.pretrained("resnet32"), "tail")
     assert head.classes == 1
     assert network.weights.keys() == before.keys()
@@ -254,12 +254,12 @@ def test_a_backbone_without_pretrained_weights_is_written_whole(
     published(database, learnt_whole)
 
     with database.read() as db:
-        network = trained(db, other.pretrained("resnet32"), head_of(db))
+        network = trained(db, weights_of(other.pretrained("resnet32"), "tail"), head_of(db))
     theirs = other.trained("resnet32", network)
     with torch.no_grad():
         expected = mine.trained("resnet32", learnt_whole.network)(view)
         assert torch.equal(theirs(view), expected)
-        assert torch.allclose(theirs.tail(other.trunk(theirs, network)(view)), expected, atol=1e-5)
+        assert torch.allclose(theirs.tail(other.kit("resnet32").trunk(network.weights)(view)), expected, atol=1e-5)
         assert not torch.allclose(other.pretrained("resnet32")(view), expected, atol=1e-2)
 
 

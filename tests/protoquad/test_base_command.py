@@ -150,13 +150,13 @@ def test_a_name_is_stored_as_the_service_stores_it(tmp_path: Path, own_database:
 
 
 def test_a_running_service_serves_the_result(
-    own_database: Database, pictures: Path, monkeypatch: pytest.MonkeyPatch
+    own_database: Database, pictures: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The default backbone, trained in its tail; the service finds the new head by looking, and answers with it."""
     with own_database.write() as db:
         catalogue.create(db, "default", "efficientnet_lite0", 0.1)
     monkeypatch.setenv("PROTOQUAD_BACKBONE", "resnet18")  # of new models alone
-    shelf = Shelf(own_database, NetworkLoader(Networks(torch.device("cpu"), "torch")))
+    shelf = Shelf(own_database, NetworkLoader(Networks(torch.device("cpu"), "torch", tmp_path)))
     before = shelf.current("default")
 
     result = run(pictures, "--epochs", "1")
