@@ -85,18 +85,22 @@ class NearestClassMean:
 
     def changed(self, changes: Mapping[ClassId, "Learned | None"], certainty: Certainty) -> "NearestClassMean":
         """The same with these classes added, replaced, or (None) removed, in ascending order of their ids."""
-        rows = [row for row, class_id in enumerate(self.class_ids) if class_id not in changes]
-        added = {class_id: learned for class_id, learned in changes.items() if learned is not None}
-        class_ids = [*(self.class_ids[row] for row in rows), *added]
-        order = sorted(range(len(class_ids)), key=class_ids.__getitem__)
-        kept = torch.tensor(rows, dtype=torch.long)
-        new = [self.space.comparable(learned.prototype)[None] for learned in added.values()]
-        shots = [self.shots[kept], torch.tensor([learned.shots for learned in added.values()], dtype=torch.long)]
+        added = {class_id: changes[class_id] for class_id in sorted(changes)}
+        new = [(class_id, learned) for class_id, learned in added.items() if learned is not None]
         other = object.__new__(NearestClassMean)
         other.space, other.certainty = self.space, certainty
-        other.class_ids = tuple(class_ids[place] for place in order)
-        other.shots = torch.cat(shots)[order]
-        other.prototypes = torch.cat([self.prototypes[kept], *new])[order]
+        ids, shots, prototypes = self.class_ids, self.shots, self.prototypes
+        if not changes.keys().isdisjoint(self._row):
+            rows = [row for row, class_id in enumerate(ids) if class_id not in changes]
+            ids, shots, prototypes = tuple(ids[row] for row in rows), shots[rows], prototypes[rows]
+        other.class_ids = (*ids, *(class_id for class_id, _ in new))
+        other.shots = torch.cat([shots, torch.tensor([learned.shots for _, learned in new], dtype=torch.long)])
+        comparable = [self.space.comparable(learned.prototype)[None] for _, learned in new]
+        other.prototypes = torch.cat([prototypes, *comparable])
+        if new and ids and new[0][0] < ids[-1]:  # a class that is not the latest; most are, and spare the copy
+            order = sorted(range(len(other.class_ids)), key=other.class_ids.__getitem__)
+            other.class_ids = tuple(other.class_ids[place] for place in order)
+            other.shots, other.prototypes = other.shots[order], other.prototypes[order]
         return other
 
     def distances(self, features: Tensor) -> Tensor:
@@ -116,15 +120,20 @@ class NearestClassMean:
         if not self.class_ids:
             return [Prediction((), unknown=True) for _ in features]
         distances = self.distances(features)
-        confidences = torch.softmax(-distances / self.certainty.temperature, dim=1)
         nearest = distances.topk(min(top_k, len(self.class_ids)), dim=1, largest=False)
-        rows = zip(nearest.indices.tolist(), nearest.values.tolist(), confidences, strict=True)
-        return [self._prediction(indices, values, confidence) for indices, values, confidence in rows]
+        # A softmax over all classes, worked out for the nearest alone: there may be a hundred thousand others.
+        scale = -1 / self.certainty.temperature
+        everything = distances.mul_(scale).logsumexp(1, keepdim=True)
+        confidences = (nearest.values * scale - everything).exp()
+        rows = zip(nearest.indices.tolist(), nearest.values.tolist(), confidences.tolist(), strict=True)
+        return [self._prediction(*row) for row in rows]
 
-    def _prediction(self, indices: Sequence[int], distances: Sequence[float], confidence: Tensor) -> Prediction:
+    def _prediction(
+        self, indices: Sequence[int], distances: Sequence[float], confidences: Sequence[float]
+    ) -> Prediction:
         top = tuple(
-            Candidate(self.class_ids[index], float(confidence[index]), distance)
-            for index, distance in zip(indices, distances, strict=True)
+            Candidate(self.class_ids[index], confidence, distance)
+            for index, distance, confidence in zip(indices, distances, confidences, strict=True)
         )
         # Written so that a distance that is not a number is unknown too.
         return Prediction(top, unknown=not distances[0] <= self.certainty.threshold)

@@ -52,7 +52,8 @@ class Space:
         """`distances` of vectors that are comparable already: prototypes need that only once."""
         if self.metric == "euclidean":
             return euclidean(queries, targets)
-        return (1 - queries @ targets.T).clamp_min(0)  # rounding may take a cosine above one
+        one = queries.new_ones(1)
+        return torch.addmm(one, queries, targets.T, alpha=-1).clamp_min(0)  # rounding may take a cosine above one
 
     def apart(self, embeddings: Tensor, prototypes: Tensor) -> Tensor:
         """How far each embedding is from the prototype of the same row, (n, M), (n, M) → (n,)."""

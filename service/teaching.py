@@ -170,7 +170,7 @@ class _Features:
             step = max(1, VIEWS_AT_ONCE // len(self.pictures[0]))
             for start in range(0, len(self.pictures), step):  # a few at a time, so that predictions come between
                 some = torch.stack(list(self.pictures[start : start + step]))
-                found = await asyncio.wrap_future(self.batcher.submit(network, some.flatten(0, 1)))
-                parts.append(found.unflatten(0, some.shape[:2]))
+                found = await asyncio.wrap_future(self.batcher.submit(network, some.flatten(0, 1), list))
+                parts.append(torch.stack(found).unflatten(0, some.shape[:2]))
             self._known[network] = torch.cat(parts)
         return self._known[network]

@@ -7,9 +7,10 @@ to others after each share of it, and one whose caller has gone away is dropped.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import structlog
 import torch
@@ -27,14 +28,20 @@ class Overloaded(Exception):
     """More pictures wait than may."""
 
 
+Found = TypeVar("Found")
+Read = Callable[[Tensor], Sequence[Found]]
+"""Features (n, M) to what is wanted of each picture. What is equal is called once for a whole batch."""
+
+
 @dataclass(eq=False)
 class _Job:
     network: Network
     pictures: Tensor  # (n, 3, s, s)
-    answer: "Future[Tensor]" = field(default_factory=Future)
+    read: Read[Any]
+    answer: "Future[list[Any]]" = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
     taken: int = 0
-    features: list[Tensor] = field(default_factory=list)
+    found: list[Any] = field(default_factory=list)
 
     @property
     def left(self) -> int:
@@ -63,9 +70,9 @@ class Batcher:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def submit(self, network: Network, pictures: Tensor) -> "Future[Tensor]":
-        """Features (n, M) of the pictures (n, 3, s, s); cancel the future to take the request back."""
-        job = _Job(network, pictures)
+    def submit(self, network: Network, pictures: Tensor, read: Read[Found]) -> "Future[list[Found]]":
+        """What is found in each of the pictures (n, 3, s, s); cancel the future to take the request back."""
+        job = _Job(network, pictures, read)
         with self._news:
             if self._closing:
                 raise Overloaded("the service is stopping")
@@ -132,15 +139,15 @@ class Batcher:
                 self._fail(job, error)
 
     def _answer(self, shares: list[tuple[_Job, Tensor]], activations: Tensor) -> None:
-        """One call of each tail, over everything in the batch that is meant for it."""
+        """One call of each tail and of each reading, over everything in the batch that is meant for it."""
         parts = dict(zip((job for job, _ in shares), activations.split([len(s) for _, s in shares]), strict=True))
-        for network in {job.network for job in parts}:
-            own = [job for job in parts if job.network is network]
-            features = network.tail(torch.cat([parts[job] for job in own]))
-            for job, found in zip(own, features.split([len(parts[job]) for job in own]), strict=True):
-                job.features.append(found)
-                if not job.left and job.answer.set_running_or_notify_cancel():
-                    job.answer.set_result(torch.cat(job.features))
+        for network, own in _grouped(parts, lambda job: job.network):
+            features = _each(own, parts, network.tail)
+            for read, some in _grouped(own, lambda job: job.read):
+                for job, found in _each(some, features, read).items():
+                    job.found.extend(found)
+                    if not job.left and job.answer.set_running_or_notify_cancel():
+                        job.answer.set_result(job.found)
 
     def _fail(self, job: _Job, error: Exception) -> None:
         with self._news:
@@ -149,3 +156,20 @@ class Batcher:
                 self._queued -= job.left
         if not job.answer.done() and job.answer.set_running_or_notify_cancel():
             job.answer.set_exception(error)
+
+
+def _grouped(jobs: Iterable[_Job], key: Callable[[_Job], Any]) -> Iterable[tuple[Any, list[_Job]]]:
+    groups: dict[Any, list[_Job]] = {}
+    for job in jobs:
+        groups.setdefault(key(job), []).append(job)
+    return groups.items()
+
+
+def _each(jobs: Sequence[_Job], inputs: Mapping[_Job, Tensor], work: Callable[[Tensor], Any]) -> dict[_Job, Any]:
+    """`work` done once on the inputs of all, and each job's part of the result."""
+    result, end = work(torch.cat([inputs[job] for job in jobs])), 0
+    parts = {}
+    for job in jobs:
+        start, end = end, end + len(inputs[job])
+        parts[job] = result[start:end]
+    return parts

@@ -50,9 +50,6 @@ class Served:
     def name(self, class_id: int) -> str:
         return self.names.get(class_id, f"class {class_id}")
 
-    def predict(self, features: torch.Tensor, top_k: int) -> list[Prediction]:
-        return self.classifier.predict(features, top_k)
-
     def following(self, version: Version, changes: list[PrototypeRow], names: Mapping[int, str]) -> "Served":
         """The next version on the same network: only what changed is read."""
         learned = {
@@ -63,6 +60,17 @@ class Served:
         held_out |= {ClassId(row.class_id): from_blob(row.held_out) for row in changes if row.held_out}
         classifier = self.classifier.changed(learned, certainty_of(version))
         return replace(self, version=version, classifier=classifier, held_out=held_out, names=names)
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The nearest classes of a version; equal ones are answered together."""
+
+    served: Served
+    top_k: int
+
+    def __call__(self, features: torch.Tensor) -> list[Prediction]:
+        return self.served.classifier.predict(features, self.top_k)
 
 
 class Shelf:

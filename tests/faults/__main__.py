@@ -1,8 +1,11 @@
 """The whole suite: `python -m tests.faults --rounds 200 --seed 1`. Ends with reports, and with 1 on a failure."""
 
 import argparse
+import logging
 import signal
 import sys
+
+import structlog
 
 from tests.faults import acts
 
@@ -17,6 +20,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=90, help="no round begins later than that")
     parser.add_argument("--act", choices=["deployed", "embedded", "full-disk", "contention", "all"], default="all")
     chosen = parser.parse_args()
+    # What the oracle reads with is the service's own, and says what it does.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     rounds, seed = chosen.rounds, chosen.seed
     if chosen.act == "full-disk":

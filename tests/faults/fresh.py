@@ -28,5 +28,5 @@ class Fresh:
         network = served.network
         side = network.framing.short_side
         views = torch.stack([centre_view(decode(data, short_side=side), network.framing) for data in pictures])
-        found = served.predict(network.tail(network.trunk(views)), EVERYTHING)
+        found = served.classifier.predict(network.tail(network.trunk(views)), EVERYTHING)
         return [{candidate.class_id: candidate.distance for candidate in one.top} for one in found]

@@ -214,7 +214,7 @@ class Service:
             return network.trunk(pictures)
 
         size = network.framing.size
-        stuck = self.parts.batcher.submit(replace(network, trunk=wait), torch.zeros(1, 3, size, size).byte())
+        stuck = self.parts.batcher.submit(replace(network, trunk=wait), torch.zeros(1, 3, size, size).byte(), list)
         assert reached.wait(SECONDS), "the engine did not take the job up"
         try:
             yield

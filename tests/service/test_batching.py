@@ -1,0 +1,240 @@
+"""Batches form by themselves: nobody waits for others, is forgotten, or is answered with what was another's."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from core.images import Framing
+from core.space import Space
+from service.engine.batching import MOST_IMAGES, SHARE, Batcher, Overloaded
+from service.engine.network import Network
+from store.models import ModelId
+
+SECONDS = 20.0
+
+
+class Gate:
+    """A trunk that lets a batch through when it is told to, and remembers the sizes of batches."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.entered = threading.Semaphore(0)
+        self.batches: list[list[float]] = []
+        self.fails = False
+
+    def __call__(self, pictures: Tensor) -> Tensor:
+        self.batches.append(pictures[:, 0, 0, 0].tolist())
+        self.entered.release()
+        assert self.open.wait(SECONDS)
+        if self.fails:
+            raise RuntimeError("the network is broken")
+        return pictures.float()
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(batch) for batch in self.batches]
+
+
+def network(trunk: Callable[[Tensor], Tensor], factor: float = 1.0) -> Network:
+    def tail(activations: Tensor) -> Tensor:
+        return factor * activations[:, 0, 0, :1]
+
+    return Network((ModelId(1), 0), trunk, tail, Space("cosine"), Framing(2), 1)
+
+
+def pictures(*values: int) -> Tensor:
+    return torch.tensor(values, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 2, 2)
+
+
+def numbers(features: Tensor) -> list[float]:
+    """What is read of a picture: the number that it shows."""
+    return [float(value) for value in features[:, 0]]
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def batcher(gate: Gate) -> Iterator[Batcher]:
+    made = Batcher(most_queued=200)
+    yield made
+    gate.open.set()
+    made.close()
+
+
+@pytest.fixture
+def busy(batcher: Batcher, gate: Gate) -> Network:
+    """A network that is at work: what is asked of it now waits."""
+    own = network(gate)
+    batcher.submit(own, pictures(99), numbers)
+    assert gate.entered.acquire(timeout=SECONDS)
+    return own
+
+
+def answers(*futures: "Future[list[Any]]") -> list[list[Any]]:
+    return [future.result(SECONDS) for future in futures]
+
+
+def test_a_single_picture_waits_for_nobody(batcher: Batcher, gate: Gate) -> None:
+    gate.open.set()
+    own, took = network(gate), []
+    for _ in range(50):
+        began = time.perf_counter()
+        assert answers(batcher.submit(own, pictures(7), numbers)) == [[7.0]]
+        took.append(time.perf_counter() - began)
+
+    assert sorted(took)[25] < 0.005, "an idle engine adds no delay of its own"
+    assert gate.sizes == [1] * 50
+
+
+def test_what_has_queued_up_is_answered_together(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    waiting = [batcher.submit(busy, pictures(n, n + 100), numbers) for n in range(10)]
+    assert batcher.queued == 20
+    gate.open.set()
+
+    assert answers(*waiting) == [[n, n + 100.0] for n in range(10)]
+    assert gate.sizes == [1, 20]
+    assert batcher.queued == 0
+
+
+def test_a_batch_has_a_largest_size(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    waiting = [batcher.submit(busy, pictures(n), numbers) for n in range(2 * MOST_IMAGES + 3)]
+    gate.open.set()
+
+    assert answers(*waiting) == [[float(n)] for n in range(2 * MOST_IMAGES + 3)]
+    assert gate.sizes == [1, MOST_IMAGES, MOST_IMAGES, 3]
+
+
+def test_a_large_request_alone_fills_batches(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    large = batcher.submit(busy, pictures(*range(64)), numbers)
+    gate.open.set()
+
+    assert answers(large) == [[float(n) for n in range(64)]]
+    assert max(gate.sizes) == MOST_IMAGES
+
+
+def test_one_picture_does_not_wait_for_sixty_four(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    """Those who came later get into the next batch, beside a share of the large ones."""
+    large = [batcher.submit(busy, pictures(*range(64)), numbers) for _ in range(2)]
+    small = [batcher.submit(busy, pictures(100 + n), numbers) for n in range(4)]
+    gate.open.set()
+
+    assert answers(*small) == [[100.0 + n] for n in range(4)]
+    assert answers(*large) == [[float(n) for n in range(64)]] * 2, "in order, though in several batches"
+    assert {100.0 + n for n in range(4)} <= set(gate.batches[1])
+    assert len(gate.batches[1]) == 2 * SHARE + 4
+
+
+def test_large_requests_take_turns(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    first, second = (batcher.submit(busy, pictures(*[n] * 64), numbers) for n in (1, 2))
+    gate.open.set()
+    answers(first, second)
+
+    assert [batch.count(1.0) for batch in gate.batches[1:4]] == [batch.count(2.0) for batch in gate.batches[1:4]]
+
+
+def test_each_is_answered_by_its_own_weights_and_reading(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    """Versions share a trunk and differ in the tail; equal readings are done once for all."""
+    calls: list[int] = []
+
+    def doubled(features: Tensor) -> list[float]:
+        calls.append(len(features))
+        return [2 * value for value in numbers(features)]
+
+    other = network(gate, factor=-1.0)
+    waiting = [
+        batcher.submit(busy, pictures(1), numbers),
+        batcher.submit(other, pictures(2), numbers),
+        batcher.submit(busy, pictures(3), doubled),
+        batcher.submit(other, pictures(4, 5), doubled),
+        batcher.submit(busy, pictures(6), doubled),
+    ]
+    gate.open.set()
+
+    assert answers(*waiting) == [[1.0], [-2.0], [6.0], [-8.0, -10.0], [12.0]]
+    assert gate.sizes == [1, 6], "one pass of the trunk for all"
+    assert sorted(calls) == [2, 2], "one reading for each network"
+
+
+def test_trunks_are_not_mixed(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    gate.open.set()
+    sizes: list[int] = []
+
+    def other_trunk(batch: Tensor) -> Tensor:
+        sizes.append(len(batch))
+        return batch.float() + 1
+
+    other = network(other_trunk)
+    waiting = [batcher.submit(own, pictures(n), numbers) for n, own in enumerate([busy, other] * 5)]
+
+    assert answers(*waiting) == [[float(n + n % 2)] for n in range(10)]
+    assert sum(sizes) == 5
+
+
+def test_who_has_gone_away_is_dropped(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    gone = [batcher.submit(busy, pictures(*range(8)), numbers) for _ in range(3)]
+    stays = batcher.submit(busy, pictures(5), numbers)
+    assert all(future.cancel() for future in gone)
+    gate.open.set()
+
+    assert answers(stays) == [[5.0]]
+    assert gate.batches[1:] == [[5.0]], "nothing was computed for those who left"
+    assert batcher.queued == 0
+    with pytest.raises(CancelledError):
+        gone[0].result(0)
+
+
+def test_a_full_queue_refuses_at_once(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    waiting = [batcher.submit(busy, pictures(*range(50)), numbers) for _ in range(4)]
+    began = time.perf_counter()
+    with pytest.raises(Overloaded, match="200 pictures wait already, of 200 that may"):
+        batcher.submit(busy, pictures(1), numbers)
+    assert time.perf_counter() - began < 0.1
+
+    gate.open.set()
+    answers(*waiting)
+    assert answers(batcher.submit(busy, pictures(1), numbers)) == [[1.0]], "and takes more when there is room again"
+
+
+def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits(gate: Gate) -> None:
+    small = Batcher(most_queued=4)
+    gate.open.set()
+    assert len(small.submit(network(gate), pictures(*range(10)), numbers).result(SECONDS)) == 10
+    small.close()
+
+
+def test_a_network_that_fails_fails_its_batch_alone(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    gate.fails = True
+    waiting = batcher.submit(busy, pictures(*range(40)), numbers)
+    gate.open.set()
+    with pytest.raises(RuntimeError, match="broken"):
+        waiting.result(SECONDS)
+
+    gate.fails = False
+    assert batcher.alive
+    assert answers(batcher.submit(busy, pictures(3), numbers)) == [[3.0]]
+    assert batcher.queued == 0
+
+
+def test_closing_finishes_what_is_queued(gate: Gate) -> None:
+    own, batcher = network(gate), Batcher(most_queued=100)
+    waiting = [batcher.submit(own, pictures(n), numbers) for n in range(5)]
+    closing = threading.Thread(target=batcher.close)
+    closing.start()
+    while not batcher._closing:
+        time.sleep(0.001)
+    with pytest.raises(Overloaded, match="stopping"):
+        batcher.submit(own, pictures(1), numbers)
+    gate.open.set()
+
+    assert answers(*waiting) == [[float(n)] for n in range(5)]
+    closing.join(SECONDS)
+    assert not batcher.alive
