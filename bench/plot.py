@@ -1,4 +1,4 @@
-"""Accuracy by session as a picture, ours above what was published."""
+"""Figures as pictures: accuracy by session, ours above what was published; latency against load."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +9,22 @@ mpl.use("Agg")  # no screen needed
 import matplotlib.pyplot as plt
 
 from bench.published import Published
+
+
+def plot_latency(path: Path, shares: Sequence[float], rate: float, p50: Sequence[float], p99: Sequence[float]) -> None:
+    """Latency against load; `rate`: answers a second at which the service is saturated."""
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    loads = [share * rate for share in shares]
+    axes.plot(loads, p99, marker="o", color="tab:red", label="p99")
+    axes.plot(loads, p50, marker="o", color="black", label="p50")
+    axes.axvline(rate, linestyle="--", color="grey", label=f"saturated: {rate:.0f}/s")
+    axes.set(
+        xlabel="requests a second, of one picture each", ylabel="latency, ms", title="latency against load", ylim=0
+    )
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 def plot_accuracy(path: Path, name: str, accuracy: Sequence[float], published: Published | None, title: str) -> None:

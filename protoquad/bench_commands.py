@@ -41,7 +41,7 @@ from core.losses import LOSS_KINDS
 from core.space import METRICS
 from core.state import LearnerState
 from core.views import Scope
-from protoquad import load_command
+from protoquad import load_command, swap_and_scale_commands
 
 app = typer.Typer(
     help="Benchmarks, each with a table, a JSON file and the command to repeat it.",
@@ -50,6 +50,8 @@ app = typer.Typer(
 )
 app.command()(load_command.load)
 app.command()(load_command.teaching)
+app.command()(swap_and_scale_commands.swaps)
+app.command()(swap_and_scale_commands.classes)
 console = Console()
 
 Dataset = Annotated[str, typer.Option(help=f"One of {', '.join(DATASETS)}.")]

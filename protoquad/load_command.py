@@ -12,6 +12,7 @@ from rich.table import Table
 
 from bench import results
 from bench.load.run import CALLERS, FULL, QUICK, SATURATED, Findings, run
+from bench.plot import plot_latency
 from core import backbones
 from protoquad.load_stage import make_home
 from protoquad.plain_errors import Refused, plain_errors
@@ -39,6 +40,7 @@ def load(
         console.print(f"[red]{found.wrong()} answers were wrong or missing[/red]")
     if out:
         results.write(out / "load.json", _content(found, backbone, classes))
+        _plot(out / "load.png", found)
     if found.wrong():
         raise typer.Exit(1)
 
@@ -74,6 +76,13 @@ def teaching(
         results.write(out / "teaching.json", {"ratio": round(found.ratio, 3), **asdict(found), **about, **made})
     if found.lost or found.refused or found.beside.wrong:
         raise typer.Exit(1)
+
+
+def _plot(file: Path, found: Findings) -> None:
+    measured = found.rates["protoquad"]
+    rate = found.rate("protoquad", f"small {SATURATED}")
+    p50, p99 = [one.p50 for one in measured.values()], [one.p99 for one in measured.values()]
+    plot_latency(file, [float(share) for share in measured], rate, p50, p99)
 
 
 _MEANING = {

@@ -1,23 +1,32 @@
 """A home for the load benchmark: a model that knows so many classes, by prototypes instead of pictures."""
 
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import insert
+from sqlalchemy.orm import Session
 from torch import Tensor
 
+from core import backbones
 from core.classifier import Certainty
+from core.state import LearnerState, Weights, weights_of
 from learners.blobs import to_blob
+from learners.loading import weights_blob
 from migrations import schema
 from store import catalogue, versions
 from store.database import Database, now
-from store.models import ClassRow
+from store.models import ClassRow, Model
 from store.settings import DATABASE
 from store.versions import PrototypeRow
 
 
-def make_home(home: Path, backbone: str, prototypes: Tensor) -> None:
-    """Row k of the prototypes (K, M) is class k + 1. Nothing waits for a session: the load is prediction's alone."""
+def make_home(home: Path, backbone: str, prototypes: Tensor, tails: Sequence[Weights] = ()) -> None:
+    """Row k of the prototypes (K, M) is class k + 1. Nothing waits for a session: the load is prediction's alone.
+
+    Version 1 has them all, on the backbone's own weights; the next ones have each of the `tails` in turn.
+    """
     home.mkdir(parents=True)
     with closing(Database(f"sqlite:///{home / DATABASE}")) as database:
         schema.upgrade(database)
@@ -42,16 +51,27 @@ def make_home(home: Path, backbone: str, prototypes: Tensor) -> None:
                 ],
             )
             model.last_class = count
-            versions.add(
-                db,
-                model,
-                "provisional",
-                parent=versions.servable(db, model.id, model.head),
-                classes=count,
-                temperature=Certainty().temperature,
-                threshold=None,
-                prototypes=[
-                    PrototypeRow(row, to_blob(vector), 1, restart=True)
-                    for row, vector in enumerate(prototypes, start=1)
-                ],
-            )
+            known = [PrototypeRow(row, to_blob(one), 1, restart=True) for row, one in enumerate(prototypes, start=1)]
+            _add(db, model, "provisional", known)
+            for tail in tails:
+                _add(db, model, "incremental", [], _blob(backbone, tail))
+
+
+def _add(db: Session, model: Model, kind: str, known: list[PrototypeRow], weights: bytes | None = None) -> None:
+    versions.add(
+        db,
+        model,
+        kind,
+        parent=versions.servable(db, model.id, model.head),
+        classes=model.last_class,
+        temperature=Certainty().temperature,
+        threshold=None,
+        weights=weights,
+        prototypes=known,
+    )
+
+
+def _blob(backbone: str, tail: Weights) -> bytes:
+    network = backbones.build(backbone)
+    state = LearnerState.untaught(network)
+    return weights_blob(replace(state, weights=tail), weights_of(network, "tail"))

@@ -1,7 +1,8 @@
 """The in-process limit: decode and engine in a loop, no HTTP. What a server could reach if asking cost nothing.
 
 `python -m bench.load.limit BACKBONE PROTOTYPES SECONDS < pictures`: pictures are length-prefixed on standard input.
-Prints a JSON line: pictures a second with decoding beside the engine, and milliseconds for one picture by itself.
+Prints a JSON line: pictures a second with decoding beside the engine, milliseconds for one picture by itself, and for
+five at once without decoding.
 """
 
 import json
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from bench.peers.classifier import Classifier
 from core.cores import usable_cores
-from core.inference import compiled
+from core.inference import GraphBlueprint
 
 BATCH = 32
 
@@ -29,12 +30,11 @@ class Engine:
 
     def __init__(self, classifier: Classifier) -> None:
         backbone = classifier.backbone
-        cpu = torch.device("cpu")
         picture = backbone.framing.blank()
         with torch.no_grad():
             activation = backbone.trunk(picture)
-        self.trunk = compiled(backbone.trunk, picture, device=cpu)
-        self.tail = compiled(backbone.tail, activation, device=cpu)
+        self.trunk = GraphBlueprint.of(backbone.trunk, picture).bound(backbone.trunk.state_dict())
+        self.tail = GraphBlueprint.of(backbone.tail, activation).bound(backbone.tail.state_dict())
         self.nearest = classifier.nearest
 
     def __call__(self, pictures: Tensor) -> int:
@@ -66,6 +66,16 @@ def milliseconds_for_one(engine: Engine, classifier: Classifier, pictures: Seque
     return 1000 * statistics.median(took)
 
 
+def milliseconds_for_five(engine: Engine, classifier: Classifier, pictures: Sequence[bytes], seconds: float) -> float:
+    """The engine alone, without decoding."""
+    batch = torch.stack([classifier.picture(data) for data in pictures[:5]])
+    took, end = [], time.perf_counter() + seconds
+    while (begin := time.perf_counter()) < end:
+        engine(batch)
+        took.append(time.perf_counter() - begin)
+    return 1000 * statistics.median(took)
+
+
 def framed(pictures: Sequence[bytes]) -> bytes:
     return b"".join(struct.pack("<I", len(picture)) + picture for picture in pictures)
 
@@ -86,6 +96,7 @@ def _measure(backbone: str, prototypes: str, seconds: float) -> dict[str, float]
     return {
         "rate": round(pictures_a_second(engine, classifier, pictures, seconds), 2),
         "milliseconds": round(milliseconds_for_one(engine, classifier, pictures, seconds / 2), 3),
+        "five": round(milliseconds_for_five(engine, classifier, pictures, seconds / 4), 3),
     }
 
 

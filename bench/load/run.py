@@ -1,27 +1,17 @@
 """One run of the load benchmark: all servers up at once, loads in turn, so that the machine's moods hit all alike."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from bench.load import servers
-from bench.load.driving import Measured, plan
-from bench.load.limit import framed
+from bench.load.driving import Measured
 from bench.load.pictures import LARGE, SMALL, jpegs
 from bench.load.servers import Server
+from bench.load.stage import MakeHome, Tell, driven, limit, sentence, taught
 from bench.peers.classifier import save_prototypes
-from core import backbones
-from core.images import centre_view, decode
-from core.space import Space
 
 CALLERS = (1, 8, 32)
 SATURATED = 32  # callers at which throughput is compared
@@ -29,9 +19,6 @@ SHARES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)  # of our throughput, for the plot of la
 STEADY = 0.7  # the share at which the tail of the latency is judged
 PEERS = ("litserve", "plain")
 SMALL_PICTURES, LARGE_PICTURES = 32, 4
-
-MakeHome = Callable[[Path, str, Tensor], None]
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -99,7 +86,7 @@ def run(backbone: str, classes: int, folder: Path, make_home: MakeHome, length: 
         peers = [stack.enter_context(servers.peer(name, backbone, file, folder / f"{name}.log")) for name in PEERS]
         tell(f"{1 + len(peers)} servers are up")
         for _ in range(length.rounds):
-            findings.limit.append(_limit(backbone, file, small, length))
+            findings.limit.append(limit(backbone, file, small, length.seconds))
             tell(f"in-process limit: {findings.limit[-1]['rate']:.1f} pictures/s")
             for server in [ours, *peers]:
                 for load in CALLERS:
@@ -109,20 +96,6 @@ def run(backbone: str, classes: int, folder: Path, make_home: MakeHome, length: 
         _rates(findings, ours, small, length, tell)
         findings.megabytes = {server.name: round(server.resident_megabytes()) for server in [ours, *peers]}
     return findings
-
-
-def taught(backbone: str, pictures: Sequence[bytes], classes: int) -> Tensor:
-    """A prototype for each picture, itself, and as many others as are asked for; (classes, M)."""
-    network = backbones.build(backbone)
-    framing = network.framing
-    inputs = torch.stack([centre_view(decode(one, short_side=framing.short_side), framing) for one in pictures])
-    with torch.no_grad():
-        own = Space("power-cosine").embed(network.eval()(inputs))
-    generator = torch.Generator().manual_seed(0)
-    # Others are mixed from the same features, so that they lie among them and not in an empty corner of the space.
-    mixture = torch.rand(max(0, classes - len(own)), len(own), generator=generator)
-    others = mixture / mixture.sum(1, keepdim=True) @ own
-    return torch.cat([own, others + 0.01 * torch.rand(others.shape, generator=generator)])
 
 
 def _closed(
@@ -137,7 +110,7 @@ def _closed(
 ) -> None:
     found = driven(server, pictures, first, {"callers": callers, "warm": length.warm, "seconds": length.seconds})
     findings.closed.setdefault(server.name, {}).setdefault(load, []).append(found)
-    tell(f"{server.name}, {load} callers: {_sentence(found)}")
+    tell(f"{server.name}, {load} callers: {sentence(found)}")
 
 
 def _rates(findings: Findings, ours: Server, small: Sequence[bytes], length: Length, tell: Tell) -> None:
@@ -146,36 +119,4 @@ def _rates(findings: Findings, ours: Server, small: Sequence[bytes], length: Len
         load = {"rate": share * saturation, "warm": length.warm, "seconds": 2 * length.seconds}
         found = driven(ours, small, 0, load)
         findings.rates.setdefault(ours.name, {})[str(share)] = found
-        tell(f"{ours.name}, {share:.0%} of its throughput: {_sentence(found)}")
-
-
-def driven(server: Server, pictures: Sequence[bytes], first: int, load: dict[str, Any]) -> Measured:
-    """`first`: the row of the first picture's prototype."""
-    given = plan(
-        port=server.port,
-        ours=server.ours,
-        path=server.path,
-        field=server.field,
-        pictures=pictures,
-        expected=[first + place + 1 for place in range(len(pictures))],
-        load=load,
-    )
-    return Measured(**_answer(["-m", "bench.load.driving"], given))
-
-
-def _limit(backbone: str, file: Path, pictures: Sequence[bytes], length: Length) -> dict[str, float]:
-    command = ["-m", "bench.load.limit", backbone, str(file), str(length.seconds)]
-    return _answer(command, framed(pictures))
-
-
-def _answer(command: list[str], given: bytes) -> dict[str, Any]:
-    answer = subprocess.run([sys.executable, *command], input=given, capture_output=True, check=False)
-    if answer.returncode:
-        raise RuntimeError(f"{' '.join(command[:2])} failed: {answer.stderr.decode(errors='replace')[-2000:]}")
-    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return found
-
-
-def _sentence(found: Measured) -> str:
-    wrong = f", {found.wrong} WRONG ({found.first_error})" if found.wrong else ""
-    return f"{found.rate:.1f} answers/s, p50 {found.p50:.1f} ms, p99 {found.p99:.1f} ms{wrong}"
+        tell(f"{ours.name}, {share:.0%} of its throughput: {sentence(found)}")

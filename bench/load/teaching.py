@@ -13,8 +13,8 @@ import httpx
 from bench.load import servers
 from bench.load.driving import Measured
 from bench.load.pictures import shot
-from bench.load.run import Tell, driven
 from bench.load.servers import Server
+from bench.load.stage import Tell, driven
 
 KNOWN = 10  # classes that are there before, and that callers ask about
 SECONDS_ALONE = 15.0  # for which callers are measured with nobody teaching
