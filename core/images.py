@@ -9,6 +9,7 @@ import io
 import math
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -278,6 +279,16 @@ def _cut(image: Image.Image, framing: Framing, box: Box) -> Image.Image:
     the time and, even on black and white noise, moves a pixel by no more than 1.5 levels on average.
     """
     return image.resize((framing.size, framing.size), _RESAMPLE[framing.resample], box, reducing_gap=3.0)
+
+
+def stacked(pictures: Sequence[torch.Tensor]) -> torch.Tensor:
+    """(n, 3, s, s) out of n times (3, s, s); by NumPy, as torch would wake all its threads to copy some bytes."""
+    return torch.from_numpy(np.stack([picture.numpy() for picture in pictures]))
+
+
+def joined(batches: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Batches of pictures as one; a single one is not copied."""
+    return batches[0] if len(batches) == 1 else torch.from_numpy(np.concatenate([batch.numpy() for batch in batches]))
 
 
 def _tensor(view: Image.Image) -> torch.Tensor:

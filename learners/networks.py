@@ -5,12 +5,13 @@ from pathlib import Path
 
 import torch
 
+from core import backbones
 from core.backbones import Backbone
 from core.inference import Engine, chosen
 from core.kit import Kit
 from core.state import with_weights
 from learners.loading import Trained
-from learners.preparing import prepared, pretrained
+from learners.preparing import prepared
 
 
 class Networks:
@@ -28,7 +29,7 @@ class Networks:
         """The backbone as it comes."""
         with self._building:
             if name not in self._backbones:
-                self._backbones[name] = pretrained(name)
+                self._backbones[name] = backbones.as_it_comes(name)
             return self._backbones[name]
 
     def trained(self, name: str, network: Trained) -> Backbone:

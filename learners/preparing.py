@@ -18,10 +18,8 @@ from importlib import metadata
 from pathlib import Path
 
 import structlog
-import torch
 
 from core import backbones
-from core.backbones import Backbone
 from core.errors import BackboneError, BrokenKit
 from core.kit import MANIFEST, Kit, write_kit
 
@@ -30,13 +28,6 @@ log = structlog.get_logger()
 FORMAT = 1  # of what is in a folder
 REFUSED = 3  # exit code: the backbone cannot be had, for a reason that is printed
 _MADE_WITH = ("protoquad", "torch", "torchvision", "timm", "openvino")
-
-
-def pretrained(name: str) -> Backbone:
-    """The backbone as it comes; one without pretrained weights begins with the same ones in every process."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return backbones.build(name)
 
 
 def prepared(name: str, cache: Path) -> Kit:
@@ -96,7 +87,7 @@ def _key(name: str) -> str:
 def _main(name: str, folder: str) -> int:
     os.nice(5)  # others may be answering meanwhile
     try:
-        write_kit(pretrained(name), Path(folder))
+        write_kit(backbones.as_it_comes(name), Path(folder))
     except BackboneError as error:
         print(error)
         return REFUSED

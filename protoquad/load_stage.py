@@ -72,6 +72,6 @@ def _add(db: Session, model: Model, kind: str, known: list[PrototypeRow], weight
 
 
 def _blob(backbone: str, tail: Weights) -> bytes:
-    network = backbones.build(backbone)
+    network = backbones.as_it_comes(backbone)
     state = LearnerState.untaught(network)
     return weights_blob(replace(state, weights=tail), weights_of(network, "tail"))

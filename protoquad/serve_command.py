@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import ipaddress
 import os
 import signal
@@ -137,6 +138,8 @@ class _Server(uvicorn.Server):
             host, port = self.listener.getsockname()[:2]
             url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             log.info("listening", url=url, docs=f"{url}/docs")
+            gc.collect()
+            gc.freeze()  # what is there now stays: walking it again and again would hold up answers
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         parts = getattr(self.app.state, "parts", None)

@@ -3,9 +3,9 @@
 Logs neither query strings nor headers nor bodies: those may hold what is nobody's business.
 """
 
+import random
 import re
 import time
-import uuid
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,6 +17,7 @@ from service.errors import CLIENT_GONE
 
 QUIET = frozenset({"/livez", "/readyz", "/metrics"})  # asked every few seconds by machines
 HEADER = "X-Request-ID"
+_random = random.Random()  # seeded by the system once: ids must differ, and need not be hard to guess
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 _log = structlog.get_logger("protoquad.requests")
@@ -66,7 +67,7 @@ class _Exchange:
         self._bytes_in = 0
         self._status: int | None = None
         given = Headers(scope=scope).get(HEADER, "")
-        self.request_id = given if _ACCEPTABLE.fullmatch(given) else uuid.uuid4().hex
+        self.request_id = given if _ACCEPTABLE.fullmatch(given) else f"{_random.getrandbits(128):032x}"
         self.notes: dict[str, Any] = {}
 
     async def receive(self) -> Message:

@@ -49,7 +49,6 @@ def enqueue(
         )
         db.add(queued)
         db.flush()
-        tell(db, queued.id, "queued", {})
         return queued
     latest = queued.created_at + timedelta(seconds=patience)
     queued.ready_at = max(queued.ready_at, min(moment + timedelta(seconds=delay), latest))
@@ -209,14 +208,18 @@ def tell(db: Session, session_id: SessionId, event: str, data: dict[str, Any]) -
     db.flush()
 
 
-def events(db: Session, session_id: SessionId, *, after: int) -> list[SessionEvent]:
-    return list(
-        db.scalars(
-            select(SessionEvent)
-            .where(SessionEvent.session_id == session_id, SessionEvent.id > after)
-            .order_by(SessionEvent.id)
-        )
-    )
+def events(db: Session, session_id: SessionId, *, after: int | None = None) -> list[SessionEvent]:
+    """What happened since the event of that id; without one, all of it."""
+    told = db.scalars(
+        select(SessionEvent)
+        .where(SessionEvent.session_id == session_id, SessionEvent.id > (after or 0))
+        .order_by(SessionEvent.id)
+    ).all()
+    if after is not None:
+        return list(told)
+    # That it was queued, the session itself says: teaching, which has to be quick, writes no row for it.
+    made = db.get_one(SessionRow, session_id)
+    return [SessionEvent(id=0, session_id=session_id, event="queued", data={}, at=made.created_at), *told]
 
 
 def counts(db: Session) -> dict[str, int]:

@@ -17,6 +17,16 @@ from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 
 
+@pytest.fixture(scope="session", autouse=True)
+def prepared_backbones(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Path]:
+    """Where backbones are made ready for serving: once in a run, by whichever test and process comes first."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "backbones"
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PROTOQUAD_CACHE", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresqlServer]:
     """A server for the whole run, started by the first test that asks for it.

@@ -66,7 +66,9 @@ class Findings:
         found = {"limit": ours / self.limit_rate, "p50": self.p50("protoquad", "small 1") / self.limit_milliseconds}
         for name in self.closed:
             if name != "protoquad":
-                found[name] = ours / self.rate(name, f"small {SATURATED}")
+                found[name] = ours / max(
+                    self.rate(name, f"small {SATURATED}"), 1e-9
+                )  # one that failed is told of apart
         steady = self.rates.get("protoquad", {}).get(str(STEADY))
         if steady:
             found["p99_to_p50"] = steady.p99 / steady.p50

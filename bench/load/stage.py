@@ -29,7 +29,7 @@ class MakeHome(Protocol):
 
 def taught(backbone: str, pictures: Sequence[bytes], classes: int) -> Tensor:
     """A prototype for each picture, itself, and as many others as are asked for; (classes, M)."""
-    network = backbones.build(backbone)
+    network = backbones.as_it_comes(backbone)
     framing = network.framing
     inputs = torch.stack([centre_view(decode(one, short_side=framing.short_side), framing) for one in pictures])
     with torch.no_grad():

@@ -80,7 +80,7 @@ def run_swaps(backbone: str, folder: Path, make_home: MakeHome, length: Length, 
 
 def tails_of(backbone: str) -> list[Weights]:
     """Each a little off the pretrained one: other weights, the same answers."""
-    own = weights_of(backbones.build(backbone), "tail")
+    own = weights_of(backbones.as_it_comes(backbone), "tail")
     generator = torch.Generator().manual_seed(0)
 
     def near(weight: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ class Classifier:
     """Eager torch in channels-last order, which is what a careful user of torch on a CPU would choose."""
 
     def __init__(self, backbone: str, file: Path) -> None:
-        self.backbone = backbones.build(backbone).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+        self.backbone = backbones.as_it_comes(backbone).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         prototypes = load_file(file)["prototypes"]
         bank = PrototypeBank.empty(self.backbone.dim, 1).with_classes(
             [ClassId(row + 1) for row in range(len(prototypes))], prototypes, [1] * len(prototypes)

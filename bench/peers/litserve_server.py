@@ -9,6 +9,7 @@ from typing import Any
 
 import litserve
 import torch
+from fastapi import Request
 from torch import Tensor
 
 from bench.peers.classifier import Classifier
@@ -27,8 +28,9 @@ class Api(litserve.LitAPI):  # type: ignore[misc]  # it carries no annotations
         del device
         self.classifier = Classifier(self.backbone, Path(self.prototypes))
 
-    def decode_request(self, request: Any, **_: Any) -> Tensor:
-        return self.classifier.picture(request["image"].file.read())
+    def decode_request(self, request: Request, **_: Any) -> Tensor:
+        form: Any = request  # declared as a request, which makes LitServe read the form and hand on what it holds
+        return self.classifier.picture(form["image"].file.read())
 
     def batch(self, inputs: list[Tensor]) -> Tensor:
         return torch.stack(inputs)

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from core.backbones import efficientnet_lite, resnet, timm_models
 from core.backbones.backbone import Backbone
 from core.errors import UnknownBackbone
 
-__all__ = ["NAMES", "Backbone", "build", "require_known"]
+__all__ = ["NAMES", "Backbone", "as_it_comes", "build", "require_known"]
 
 _BUILDERS: dict[str, Callable[..., Backbone]] = {
     "efficientnet_lite0": efficientnet_lite.build,
@@ -24,6 +26,13 @@ def build(name: str, *, weights: Path | None = None, pretrained: bool = True) ->
     require_known(name)
     builder = _BUILDERS.get(name, timm_models.build)
     return builder(name, weights, pretrained=pretrained)
+
+
+def as_it_comes(name: str) -> Backbone:
+    """The backbone with its own weights; one that has none begins with the same ones in every process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return build(name)
 
 
 def require_known(name: str) -> None:

@@ -16,6 +16,7 @@ import structlog
 import torch
 from torch import Tensor
 
+from core.images import joined
 from service.engine.network import Network
 
 log = structlog.get_logger()
@@ -128,7 +129,7 @@ class Batcher:
             self._queued -= job.left
 
     def _compute(self, shares: list[tuple[_Job, Tensor]]) -> None:
-        pictures = torch.cat([share for _, share in shares])
+        pictures = joined([share for _, share in shares])
         self.on_batch(len(pictures), time.monotonic() - min(job.since for job, _ in shares))
         try:
             activations = shares[0][0].network.trunk(pictures)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
-from torch import Tensor, stack
+from torch import Tensor
 
 from core.classifier import Prediction
-from core.images import Framing, centre_view, decode
+from core.images import Framing, centre_view, decode, stacked
 from service.auth import requires
 from service.decoding import looked_at
 from service.dependencies import ModelName, Parts, Service
@@ -56,7 +56,7 @@ async def _views(uploads: Sequence[Upload], framing: Framing, max_pixels: int) -
     def look(data: bytes) -> Tensor:
         return centre_view(decode(data, short_side=framing.short_side, max_pixels=max_pixels), framing)
 
-    return stack(await looked_at(uploads, look))  # (n, 3, s, s)
+    return stacked(await looked_at(uploads, look))  # (n, 3, s, s)
 
 
 async def _predictions(service: Parts, served: Served, pictures: Tensor, top_k: int) -> list[Prediction]:

@@ -85,11 +85,11 @@ async def watch_session(
         detail = f"'{last}' is no event id; send back the id of the last event you saw"
         raise Problem(422, "The Last-Event-ID cannot be used", detail, slug="invalid-parameter")
     found = await run_sync(show_session, service, model, session_id)
-    stream = _events(service, SessionId(found.id), int(last or 0))
+    stream = _events(service, SessionId(found.id), None if last is None else int(last))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-async def _events(service: Parts, session_id: SessionId, after: int) -> AsyncIterator[str]:
+async def _events(service: Parts, session_id: SessionId, after: int | None) -> AsyncIterator[str]:
     told = time.monotonic()
     while not service.stopping:
         events, over = await run_sync(_news, service, session_id, after)
@@ -106,9 +106,9 @@ async def _events(service: Parts, session_id: SessionId, after: int) -> AsyncIte
             await asyncio.sleep(service.settings.poll_seconds)
 
 
-def _news(service: Parts, session_id: SessionId, after: int) -> tuple[list[SessionEvent], bool]:
+def _news(service: Parts, session_id: SessionId, after: int | None) -> tuple[list[SessionEvent], bool]:
     with service.database.read() as db:
-        events = sessions.events(db, session_id, after=min(after, 2**62))
+        events = sessions.events(db, session_id, after=None if after is None else min(after, 2**62))
         return events, sessions.is_over(db, session_id)
 
 

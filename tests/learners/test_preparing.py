@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from core import backbones
+from core.backbones import as_it_comes
 from core.errors import BackboneError, UnknownBackbone
 from core.kit import MANIFEST, Kit
 from learners import preparing
 from learners.networks import Networks
-from learners.preparing import prepared, pretrained
+from learners.preparing import prepared
 
 NAME = "resnet32"
 
@@ -53,13 +55,13 @@ def answers(kit: Kit) -> torch.Tensor:
 
 
 def test_what_is_there_is_read(cache: Path, made: list[str]) -> None:
-    assert answers(prepared(NAME, cache)).shape == (4, pretrained(NAME).dim)
+    assert answers(prepared(NAME, cache)).shape == (4, as_it_comes(NAME).dim)
     assert not made
 
 
 def test_it_answers_as_this_process_would(cache: Path) -> None:
     """Also of a backbone without pretrained weights, whose first ones are drawn: every process draws the same."""
-    found, expected = answers(prepared(NAME, cache)), answers(Kit.of(pretrained(NAME), torch.device("cpu")))
+    found, expected = answers(prepared(NAME, cache)), answers(Kit.of(as_it_comes(NAME), torch.device("cpu")))
     assert (found - expected).norm() < 1e-4 * expected.norm()
 
 
@@ -128,6 +130,6 @@ def test_what_cannot_be_built_is_refused_with_the_reason(tmp_path: Path) -> None
 
 def test_who_serves_builds_no_backbone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its modules would cost more memory than everything that serving needs of it."""
-    monkeypatch.setattr("learners.networks.pretrained", lambda name: pytest.fail(f"{name} was built"))
+    monkeypatch.setattr(backbones, "build", lambda name: pytest.fail(f"{name} was built"))
     networks = Networks(torch.device("cpu"), "auto", cache)
     assert networks.kit(NAME) is networks.kit(NAME)

@@ -41,7 +41,7 @@ def claimed(db: Session, owner: str = "worker", *, lease: float = LONG) -> Sessi
 
 
 def story(db: Session, row: SessionRow) -> list[str]:
-    return [event.event for event in sessions.events(db, row.id, after=0)]
+    return [event.event for event in sessions.events(db, row.id)]
 
 
 def seconds(later: datetime, earlier: datetime) -> float:
@@ -120,7 +120,7 @@ def test_a_claimed_session_runs_under_a_lease(db: Session, model: Model) -> None
     assert row.started_at is not None
     assert row.lease_until is not None
     assert 30 <= seconds(row.lease_until, before) < 30 + BOUND
-    assert [(event.event, event.data) for event in sessions.events(db, row.id, after=0)] == [
+    assert [(event.event, event.data) for event in sessions.events(db, row.id)] == [
         ("queued", {}),
         ("running", {"attempt": 1}),
     ]
@@ -329,7 +329,7 @@ def test_a_session_ends_with_its_outcome(db: Session, model: Model) -> None:
     )
     assert row.lease_until is None
     assert row.finished_at is not None
-    last = sessions.events(db, row.id, after=0)[-1]
+    last = sessions.events(db, row.id)[-1]
     assert (last.event, last.data) == (
         "succeeded",
         {"verdict": "promoted", "reason": "it is better", "version": 4},
@@ -369,7 +369,7 @@ def test_progress_is_kept_and_told(db: Session, model: Model) -> None:
         sessions.progressed(db, row.id, 1, {"step": step, "of": 2})
 
     assert row.progress == {"step": 2, "of": 2}
-    assert [event.data for event in sessions.events(db, row.id, after=0) if event.event == "progress"] == [
+    assert [event.data for event in sessions.events(db, row.id) if event.event == "progress"] == [
         {"step": 1, "of": 2},
         {"step": 2, "of": 2},
     ]
@@ -468,7 +468,7 @@ def test_pages_follow_each_other_by_the_last_id_seen(db: Session, model: Model, 
 def test_events_go_on_after_the_last_one_seen(db: Session, model: Model, other: Model) -> None:
     """Of this session alone, in order."""
     row = enqueue(db, model)
-    (seen,) = sessions.events(db, row.id, after=0)
+    (seen,) = sessions.events(db, row.id)
     enqueue(db, other)
     claimed(db)
     sessions.progressed(db, row.id, 1, {"step": 1})
@@ -504,6 +504,6 @@ def test_only_the_steps_of_the_newest_sessions_are_kept(
         ended.append(enqueue(db, model))
 
     told = ["queued", "cancelled"]
-    assert [story(db, row) for row in ended[:3]] == [[], told, told]
+    assert [story(db, row) for row in ended[:3]] == [["queued"], told, told]
     assert story(db, elsewhere) == told
     assert sessions.get(db, model.id, ended[0].id).status == "cancelled"
