@@ -1,5 +1,6 @@
 """The `protoquad` command. Each sub-command is imported only when it is asked for: torch alone takes two seconds."""
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -28,6 +29,8 @@ class _OnDemand(TyperGroup):
     def get_command(self, _: Any, name: str) -> Any:
         if name not in COMMANDS:
             return None
+        if name == "serve":  # threads that spin while they wait take cores from answers; torch reads this on import
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         module, attribute = COMMANDS[name].split(":")
         found = getattr(import_module(module), attribute)
         if not isinstance(found, typer.Typer):

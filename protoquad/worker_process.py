@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
@@ -53,10 +54,13 @@ class WorkerProcess:
         while not self._stopped.is_set():
             command = [sys.executable, "-m", "protoquad", "worker", "--parent", str(os.getpid())]
             # A group of its own: Ctrl-C on the terminal reaches `serve`, which stops the worker in its own time.
+            began = time.monotonic()
             self._process = subprocess.Popen(command, env=self._environment, process_group=0)
             code = self._process.wait()
             if self._stopped.is_set():
                 return
+            if time.monotonic() - began > LONGEST_PAUSE:  # it ran well for a while: this is a new trouble
+                pause = SHORTEST_PAUSE
             log.warning("the worker has ended; starting it again", exit_code=code, seconds=pause)
             self._stopped.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -54,7 +54,7 @@ def show_session(service: Service, model: ModelName, session_id: SessionInPath) 
     "/sessions/{session_id}/cancel",
     status_code=202,
     response_model=SessionBody,
-    responses=responses(401, 403, 404, 409, 422, 503),
+    responses=responses(401, 403, 404, 409, 422, 503, 507),
     dependencies=[Depends(requires("teach"))],
     summary="Cancel a session",
 )
