@@ -34,7 +34,7 @@ def compiled(module: nn.Module, example: Tensor, *, device: torch.device, engine
 
     model = openvino.convert_model(module.eval(), example_input=example)
     model.reshape([-1, *example.shape[1:]])
-    return _openvino_forward(model)
+    return _Compiled(model)
 
 
 class Blueprint(Protocol):
@@ -91,7 +91,7 @@ class GraphBlueprint:
         for name, place in places.items():
             place.output(0).replace(opset13.constant(weights[name].detach().numpy()).output(0))
             graph.remove_parameter(place)
-        return _openvino_forward(graph)
+        return _Compiled(graph)
 
 
 def _require_fitting(weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -120,23 +120,45 @@ def _torch_forward(module: nn.Module, device: torch.device) -> Forward:
     return forward
 
 
-def _openvino_forward(graph: Any) -> Forward:
-    import openvino
+class _Compiled:
+    """A network on OpenVINO: on all cores for who asks alone; on one core each, side by side, for many at once."""
 
-    threads = {"INFERENCE_NUM_THREADS": usable_cores()}
-    network: Any = openvino.compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32", **threads})
-    # One for each thread: a request refuses a second caller while it is busy, and making one allocates its buffers.
-    own = threading.local()
+    def __init__(self, graph: Any) -> None:
+        cores = usable_cores()
+        self._wide = _Requests(graph, {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": cores})
+        one_each = {"NUM_STREAMS": cores, "INFERENCE_NUM_THREADS": cores}
+        self.on_one_core: Forward = self._wide if cores == 1 else _Requests(graph, one_each)
 
-    def forward(batch: Tensor) -> Tensor:
-        request = getattr(own, "request", None)
+    def __call__(self, batch: Tensor) -> Tensor:
+        return self._wide(batch)
+
+
+class _Requests:
+    """A compiled graph with a request for each thread that asks.
+
+    A request refuses a second caller while it is busy, and making one allocates its buffers.
+    """
+
+    def __init__(self, graph: Any, settings: dict[str, int]) -> None:
+        import openvino
+
+        precise = {"INFERENCE_PRECISION_HINT": "f32"}
+        self._network: Any = openvino.compile_model(graph, "CPU", {**precise, **settings})
+        self._own = threading.local()
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        request = getattr(self._own, "request", None)
         if request is None:
-            request = own.request = network.create_infer_request()
+            request = self._own.request = self._network.create_infer_request()
         given = np.ascontiguousarray(batch.numpy())
         output = request.infer([given], share_inputs=True, share_outputs=True)[0]
         return torch.from_numpy(output.copy())  # the request writes to the same place again
 
-    return forward
+
+def on_one_core(forward: Forward) -> Forward:
+    """The same function for a caller beside others, who have the other cores; where there is no such, itself."""
+    found: Forward = getattr(forward, "on_one_core", forward)
+    return found
 
 
 _BATCH = "batch"

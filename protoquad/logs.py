@@ -28,7 +28,7 @@ def set_up(settings: Settings) -> None:
     text = sys.stderr.isatty() if settings.log_format == "auto" else settings.log_format == "text"
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
+        structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if text else "iso", utc=not text),
     ]
     last: list[Any] = (
@@ -37,8 +37,8 @@ def set_up(settings: Settings) -> None:
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        processors=[*shared, *last],  # our own lines do not take the way round by the library's records
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),
         cache_logger_on_first_use=False,
     )

@@ -5,19 +5,21 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import structlog
+import torch
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 
 from core.classifier import Certainty
+from core.cores import usable_cores
 from hints.listening import Listener
 from hints.sending import hints
 from learners.networks import Networks, chosen_device
 from service import errors
 from service.auth import KeyRing
 from service.dependencies import Parts, named_model
-from service.engine.batching import Batcher
+from service.engine.batching import IN_TURN, Batcher, Shape, on_cores
 from service.engine.network import NetworkLoader
 from service.engine.shelf import Shelf
 from service.limits import BodyLimit
@@ -105,10 +107,17 @@ def _parts(app: FastAPI) -> Parts:
     app.state.keyring.refresh()
     networks = Networks(chosen_device(settings.device), settings.engine, settings.prepared)
     shelf = Shelf(database, NetworkLoader(networks))
-    batcher = Batcher(settings.queue_images, metrics.batched)
+    batcher = Batcher(settings.queue_images, metrics.batched, _shape(networks))
     metrics.queue_images.set_function(lambda: batcher.queued)
     shelf.refresh(DEFAULT)
     return Parts(settings, database, shelf, batcher, metrics, hints(settings.broker_url))
+
+
+def _shape(networks: Networks) -> Shape:
+    if networks.engine == "torch":
+        return IN_TURN
+    torch.set_num_threads(1)  # of each thread of the engine: they have a core each
+    return on_cores(usable_cores())
 
 
 def _have_default_model(database: Database, settings: Settings) -> None:

@@ -7,14 +7,14 @@ keys revoked nobody gets in until another is made.
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Literal
 
 import structlog
-from fastapi import Request, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Request
+from fastapi.security import HTTPBearer
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import RETRY_SECONDS, Problem
@@ -26,7 +26,6 @@ from store.database import Database
 Scope = Literal["predict", "teach", "admin"]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_bearer = HTTPBearer(auto_error=False, description="A key made with `protoquad keys create`.")  # for /docs alone
 _log = structlog.get_logger("protoquad.auth")
 
 
@@ -61,13 +60,17 @@ class KeyRing:
         return known if known is not None and known.matches(key) else None
 
 
-@cache  # one function per scope, so that a test can override it and FastAPI asks it once per request
-def requires(scope: Scope) -> Callable[..., Awaitable[None]]:
-    """A dependency that lets a request pass whose key has this scope, or a larger one."""
+class Requires(HTTPBearer):
+    """A dependency that lets a request pass whose key has this scope, or a larger one.
 
-    async def check(
-        request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
-    ) -> None:
+    A bearer scheme to FastAPI, so that /docs asks for a key; it reads the header in its own way.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(description="A key made with `protoquad keys create`.", scheme_name="HTTPBearer")
+        self.scope: Scope = scope
+
+    async def __call__(self, request: Request) -> None:  # type: ignore[override]  # what it would return, nobody asks for
         ring: KeyRing = request.app.state.keyring
         if not ring.loaded:  # not known is not the same as none made
             raise _keys_unknown()
@@ -76,9 +79,10 @@ def requires(scope: Scope) -> Callable[..., Awaitable[None]]:
             return
         known = _known(request, ring)
         note(key=known.id)
-        _require_scope(known, scope)
+        _require_scope(known, self.scope)
 
-    return check
+
+requires = cache(Requires)  # one for each scope
 
 
 def _known(request: Request, ring: KeyRing) -> KnownKey:

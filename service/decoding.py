@@ -3,12 +3,11 @@
 Each uploaded picture is checked by itself; one that is bad is named, and then nothing is done with the others.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import anyio
-from anyio.lowlevel import RunVar
-from anyio.to_thread import run_sync
 from torch import Tensor
 
 from core.cores import usable_cores
@@ -19,28 +18,24 @@ from service.uploads import Upload
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 
-_threads: RunVar[anyio.CapacityLimiter] = RunVar("threads")
-
-
-def limiter() -> anyio.CapacityLimiter:
-    """Shared by all requests: more threads than cores only get in each other's way."""
-    try:
-        return _threads.get()
-    except LookupError:
-        _threads.set(anyio.CapacityLimiter(usable_cores()))
-        return _threads.get()
+CORES = usable_cores()
+_threads = ThreadPoolExecutor(CORES, "decoding")  # more than cores would only get in each other's way
 
 
 async def each(work: Callable[[Thing], Result], things: Sequence[Thing]) -> list[Result]:
-    """`work` done on every one, side by side, in order."""
+    """`work` done on every one, side by side, in order.
+
+    Of one request no more wait for a thread than there are threads: the single picture of another comes between them.
+    """
+    loop = asyncio.get_running_loop()
     results: dict[int, Result] = {}
+    places = iter(range(len(things)))
 
-    async def one(place: int, thing: Thing) -> None:
-        results[place] = await run_sync(work, thing, limiter=limiter(), abandon_on_cancel=False)
+    async def some() -> None:
+        for place in places:
+            results[place] = await loop.run_in_executor(_threads, work, things[place])
 
-    async with anyio.create_task_group() as group:
-        for place, thing in enumerate(things):
-            group.start_soon(one, place, thing)
+    await asyncio.gather(*(some() for _ in range(min(CORES, len(things)))))
     return [results[place] for place in range(len(things))]
 
 

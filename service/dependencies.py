@@ -45,9 +45,13 @@ class Parts:
         self.stopping = False
 
 
-async def parts(request: Request) -> Parts:
+def parts_of(request: Request) -> Parts:
     found: Parts = request.app.state.parts
     return found
+
+
+async def parts(request: Request) -> Parts:  # not a plain function: FastAPI would call that in a thread
+    return parts_of(request)
 
 
 async def named_model(
@@ -56,10 +60,14 @@ async def named_model(
     return model
 
 
-async def chosen_model(request: Request) -> str:
+def model_of(request: Request) -> str:
     """The model in the path, or the default one."""
     name = request.path_params.get("model", DEFAULT)
     return model_name(str(name))
+
+
+async def chosen_model(request: Request) -> str:
+    return model_of(request)
 
 
 async def cursor(

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from bench.load.client import (
     Connection,
     Question,
@@ -179,9 +181,9 @@ def _drive(given: dict[str, Any]) -> Measured:
     load, port = given["load"], given["port"]
     times = {"warm": load["warm"], "seconds": load["seconds"]}
     if "rate" in load:
-        return asyncio.run(fixed_rate(port, questions, read, load["rate"], seed=0, **times))
+        return uvloop.run(fixed_rate(port, questions, read, load["rate"], seed=0, **times))
     until = Path(load["until"]) if "until" in load else None
-    return asyncio.run(closed_loop(port, questions, read, int(load["callers"]), until=until, **times))
+    return uvloop.run(closed_loop(port, questions, read, int(load["callers"]), until=until, **times))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The in-process limit: decode and engine in a loop, no HTTP. What a server could reach if asking cost nothing.
 
 `python -m bench.load.limit BACKBONE PROTOTYPES SECONDS < pictures`: pictures are length-prefixed on standard input.
-Prints a JSON line: pictures a second with decoding beside the engine, milliseconds for one picture by itself, and for
+Prints a JSON line: pictures a second on all cores, milliseconds for one picture by itself, and for
 five at once without decoding.
 """
 
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from bench.peers.classifier import Classifier
 from core.cores import usable_cores
-from core.inference import GraphBlueprint
+from core.inference import GraphBlueprint, on_one_core
 
-BATCH = 32
+BATCH = 8
 
 
 class Engine:
@@ -40,19 +40,25 @@ class Engine:
     def __call__(self, pictures: Tensor) -> int:
         return len(self.nearest.predict(self.tail(self.trunk(pictures)), 5))
 
+    def on_one_core(self, pictures: Tensor) -> int:
+        activations = on_one_core(self.trunk)(pictures)
+        return len(self.nearest.predict(on_one_core(self.tail)(activations), 5))
+
 
 def pictures_a_second(engine: Engine, classifier: Classifier, pictures: Sequence[bytes], seconds: float) -> float:
-    """Threads decode the next batches while the engine computes this one."""
-    threads = usable_cores()
-    source = cycle(pictures)
-    done, begin = 0, time.perf_counter()
-    with ThreadPoolExecutor(threads) as pool:
-        ahead = [pool.map(classifier.picture, list(islice(source, BATCH))) for _ in range(2)]
-        while time.perf_counter() - begin < seconds:
-            batch = torch.stack(list(ahead.pop(0)))
-            ahead.append(pool.map(classifier.picture, list(islice(source, BATCH))))
-            done += engine(batch)
-        return done / (time.perf_counter() - begin)
+    """Each core decodes a batch and computes it, with nobody to wait for: more is not to be had of the machine."""
+    end = time.perf_counter() + seconds
+
+    def core(number: int) -> int:
+        source, done = islice(cycle(pictures), number, None), 0
+        while time.perf_counter() < end:
+            done += engine.on_one_core(torch.stack([classifier.picture(data) for data in islice(source, BATCH)]))
+        return done
+
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        done = sum(pool.map(core, range(usable_cores())))
+    return done / (time.perf_counter() - begin)
 
 
 def milliseconds_for_one(engine: Engine, classifier: Classifier, pictures: Sequence[bytes], seconds: float) -> float:
@@ -90,6 +96,7 @@ def _unframed(data: bytes) -> Iterator[bytes]:
 
 def _measure(backbone: str, prototypes: str, seconds: float) -> dict[str, float]:
     pictures = list(_unframed(sys.stdin.buffer.read()))
+    torch.set_num_threads(1)
     classifier = Classifier(backbone, Path(prototypes))
     engine = Engine(classifier)
     pictures_a_second(engine, classifier, pictures, seconds / 4)  # the first calls are slow

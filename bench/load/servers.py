@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,10 +25,38 @@ class Server:
     field: str = "image"
     ours: bool = False
 
+    def pause(self) -> None:
+        """Its processes stand still: some servers poll while they have nothing to do, and take cores from another."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        os.killpg(self.process.pid, signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.pause()
+
     def resident_megabytes(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
-        return int(line.split()[1]) / 1024
+        """Of all its processes."""
+        return sum(_resident_kilobytes(pid) for pid in _group(self.process.pid)) / 1024
+
+
+def _group(leader: int) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may have ended meanwhile
+            if os.getpgid(int(folder.name)) == leader:
+                found.append(int(folder.name))
+    return found
+
+
+def _resident_kilobytes(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS"):
+                return int(line.split()[1])
+    return 0
 
 
 def free_port() -> int:
@@ -71,17 +100,19 @@ def _running(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            start_new_session=True,  # a group: its own processes are paused and ended with it
         )
         try:
             _wait(name, port, process, log)
             yield process
         finally:
+            os.killpg(process.pid, signal.SIGCONT)
             process.terminate()
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _wait(name: str, port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:

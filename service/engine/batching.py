@@ -1,13 +1,14 @@
-"""Batches without waiting: whenever the network is free it takes what is queued.
+"""Batches without waiting: whenever a core is free it takes what is queued.
 
-An idle service answers one picture at once; under load batches grow by themselves. A request of many pictures gives way
-to others after each share of it, and one whose caller has gone away is dropped.
+An idle service answers one picture at once, on all cores; under load batches grow by themselves, and each core works on
+one of its own: cores that share a batch wait for each other, the more so the busier the machine is. A request of many
+pictures gives way to others after each share of it, and one whose caller has gone away is dropped.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,12 +18,10 @@ import torch
 from torch import Tensor
 
 from core.images import joined
+from core.inference import Forward, on_one_core
 from service.engine.network import Network
 
 log = structlog.get_logger()
-
-MOST_IMAGES = 32  # in one batch; on a CPU a larger one is no faster
-SHARE = 8  # of one request in a batch that others wait for too
 
 
 class Overloaded(Exception):
@@ -34,6 +33,27 @@ Read = Callable[[Tensor], Sequence[Found]]
 """Features (n, M) to what is wanted of each picture. What is equal is called once for a whole batch."""
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How the machine is best used."""
+
+    threads: int = 1  # batches that are computed side by side
+    most_images: int = 32  # in one batch
+
+    @property
+    def share(self) -> int:
+        """Of one request in a batch that others wait for too."""
+        return max(1, self.most_images // 4)
+
+
+IN_TURN = Shape()  # for CUDA, which one thread keeps busy
+
+
+def on_cores(cores: int) -> Shape:
+    """Of more than a few pictures at a time a core computes no more a second, and each of them waits longer."""
+    return Shape(threads=cores, most_images=8)
+
+
 @dataclass(eq=False)
 class _Job:
     network: Network
@@ -42,25 +62,54 @@ class _Job:
     answer: "Future[list[Any]]" = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
     taken: int = 0
-    found: list[Any] = field(default_factory=list)
+    found: dict[int, Sequence[Any]] = field(default_factory=dict)  # by the place of the first picture of a share
 
     @property
     def left(self) -> int:
         return len(self.pictures) - self.taken
 
+    @property
+    def complete(self) -> bool:
+        return sum(map(len, self.found.values())) == len(self.pictures)
+
+    def in_order(self) -> list[Any]:
+        return [one for start in sorted(self.found) for one in self.found[start]]
+
+
+@dataclass(eq=False)
+class _Share:
+    """Some pictures of a job, in one batch with others'."""
+
+    job: _Job
+    start: int
+    pictures: Tensor
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
 
 class Batcher:
-    """One thread that feeds the network; `submit` may be called from any other."""
+    """Threads that feed the network; `submit` may be called from any other."""
 
-    def __init__(self, most_queued: int, on_batch: Callable[[int, float], None] = lambda _images, _delay: None) -> None:
+    def __init__(
+        self,
+        most_queued: int,
+        on_batch: Callable[[int, float], None] = lambda _images, _delay: None,
+        shape: Shape = IN_TURN,
+    ) -> None:
         self.most_queued = most_queued
         self.on_batch = on_batch
+        self.shape = shape
         self._jobs: deque[_Job] = deque()
         self._queued = 0
+        self._busy = 0
         self._news = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"engine {number}", daemon=True) for number in range(shape.threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def queued(self) -> int:
@@ -69,7 +118,7 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return all(thread.is_alive() for thread in self._threads)
 
     def submit(self, network: Network, pictures: Tensor, read: Read[Found]) -> "Future[list[Found]]":
         """What is found in each of the pictures (n, 3, s, s); cancel the future to take the request back."""
@@ -88,8 +137,9 @@ class Batcher:
         """Finish what is queued, take nothing more."""
         with self._news:
             self._closing = True
-            self._news.notify()
-        self._thread.join()
+            self._news.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def _run(self) -> None:
         while True:
@@ -98,14 +148,24 @@ class Batcher:
                 if not self._jobs:
                     return
                 shares = self._take()
-            if shares:
-                self._compute(shares)
+                if not shares:
+                    continue
+                self._busy += 1
+                alone = self._busy == 1 and not self._jobs
+            found = self._computed(shares, alone)
+            with self._news:
+                self._busy -= 1  # before anybody is answered: who asks again at once finds the cores free
+            for share, result in found:
+                self._tell(share, result)
 
-    def _take(self) -> list[tuple[_Job, Tensor]]:
-        """The next batch: of every request a share, in the order they came, until it is full."""
+    def _take(self) -> list[_Share]:
+        """The next batch: of every request a share, in the order they came, until it is full.
+
+        It leaves as much to each of the other threads as it takes.
+        """
         self._drop_abandoned()
-        shares: list[tuple[_Job, Tensor]] = []
-        room = MOST_IMAGES
+        shares: list[_Share] = []
+        room = min(self.shape.most_images, -(-self._queued // self.shape.threads))
         alone = len(self._jobs) == 1
         trunk = self._jobs[0].network.trunk if self._jobs else None
         for job in list(self._jobs):
@@ -113,14 +173,14 @@ class Batcher:
                 break
             if job.network.trunk is not trunk:
                 continue
-            size = min(job.left, room if alone else SHARE, room)
-            shares.append((job, job.pictures[job.taken : job.taken + size]))
+            size = min(job.left, room if alone else self.shape.share, room)
+            shares.append(_Share(job, job.taken, job.pictures[job.taken : job.taken + size]))
             job.taken += size
             room -= size
+            self._queued -= size
             if not job.left:
                 self._jobs.remove(job)
-        self._jobs.rotate(-sum(job.left > 0 for job, _ in shares))  # those with more to come give way
-        self._queued -= MOST_IMAGES - room
+        self._jobs.rotate(-sum(share.job.left > 0 for share in shares))  # those with more to come give way
         return shares
 
     def _drop_abandoned(self) -> None:
@@ -128,49 +188,62 @@ class Batcher:
             self._jobs.remove(job)
             self._queued -= job.left
 
-    def _compute(self, shares: list[tuple[_Job, Tensor]]) -> None:
-        pictures = joined([share for _, share in shares])
-        self.on_batch(len(pictures), time.monotonic() - min(job.since for job, _ in shares))
+    def _computed(self, shares: Sequence[_Share], alone: bool) -> list[tuple[_Share, Sequence[Any] | Exception]]:
+        self.on_batch(sum(map(len, shares)), time.monotonic() - min(share.job.since for share in shares))
         try:
-            activations = shares[0][0].network.trunk(pictures)
-            self._answer(shares, activations)
+            return list(_results(shares, (lambda forward: forward) if alone else on_one_core))
         except Exception as error:
             log.exception("the network failed")
-            for job, _ in shares:
-                self._fail(job, error)
+            return [(share, error) for share in shares]
 
-    def _answer(self, shares: list[tuple[_Job, Tensor]], activations: Tensor) -> None:
-        """One call of each tail and of each reading, over everything in the batch that is meant for it."""
-        parts = dict(zip((job for job, _ in shares), activations.split([len(s) for _, s in shares]), strict=True))
-        for network, own in _grouped(parts, lambda job: job.network):
-            features = _each(own, parts, network.tail)
-            for read, some in _grouped(own, lambda job: job.read):
-                for job, found in _each(some, features, read).items():
-                    job.found.extend(found)
-                    if not job.left and job.answer.set_running_or_notify_cancel():
-                        job.answer.set_result(job.found)
+    def _tell(self, share: _Share, found: Sequence[Any] | Exception) -> None:
+        job = share.job
+        if isinstance(found, Exception):
+            self._fail(job, found)
+            return
+        with self._news:  # another thread may be at another share of it
+            job.found[share.start] = found
+            complete = job.complete
+        if complete and job.answer.set_running_or_notify_cancel():
+            job.answer.set_result(job.in_order())
 
     def _fail(self, job: _Job, error: Exception) -> None:
         with self._news:
             if job in self._jobs:
                 self._jobs.remove(job)
                 self._queued -= job.left
-        if not job.answer.done() and job.answer.set_running_or_notify_cancel():
+            if job.answer.done() or not job.answer.set_running_or_notify_cancel():
+                return
             job.answer.set_exception(error)
 
 
-def _grouped(jobs: Iterable[_Job], key: Callable[[_Job], Any]) -> Iterable[tuple[Any, list[_Job]]]:
-    groups: dict[Any, list[_Job]] = {}
-    for job in jobs:
-        groups.setdefault(key(job), []).append(job)
+def _results(shares: Sequence[_Share], placed: Callable[[Forward], Forward]) -> Iterator[tuple[_Share, Sequence[Any]]]:
+    """One call of the trunk, of each tail and of each reading, over everything that is meant for it."""
+    pictures = {share: share.pictures for share in shares}
+    activations = _each(shares, pictures, placed(shares[0].job.network.trunk), joined)
+    for network, own in _grouped(shares, lambda share: share.job.network):
+        features = _each(own, activations, placed(network.tail))
+        for read, some in _grouped(own, lambda share: share.job.read):
+            yield from _each(some, features, read).items()
+
+
+def _grouped(shares: Iterable[_Share], key: Callable[[_Share], Any]) -> Iterable[tuple[Any, list[_Share]]]:
+    groups: dict[Any, list[_Share]] = {}
+    for share in shares:
+        groups.setdefault(key(share), []).append(share)
     return groups.items()
 
 
-def _each(jobs: Sequence[_Job], inputs: Mapping[_Job, Tensor], work: Callable[[Tensor], Any]) -> dict[_Job, Any]:
-    """`work` done once on the inputs of all, and each job's part of the result."""
-    result, end = work(torch.cat([inputs[job] for job in jobs])), 0
+def _each(
+    shares: Sequence[_Share],
+    inputs: Mapping[_Share, Tensor],
+    work: Callable[[Tensor], Any],
+    join: Callable[[list[Tensor]], Tensor] = torch.cat,
+) -> dict[_Share, Any]:
+    """`work` done once on the inputs of all, and each one's part of the result."""
+    result, end = work(join([inputs[share] for share in shares])), 0
     parts = {}
-    for job in jobs:
-        start, end = end, end + len(inputs[job])
-        parts[job] = result[start:end]
+    for share in shares:
+        start, end = end, end + len(share)
+        parts[share] = result[start:end]
     return parts

@@ -12,7 +12,7 @@ from core.classifier import Prediction
 from core.images import Framing, centre_view, decode, stacked
 from service.auth import requires
 from service.decoding import looked_at
-from service.dependencies import ModelName, Parts, Service
+from service.dependencies import Parts, model_of, parts_of
 from service.engine.shelf import Nearest, Served
 from service.errors import responses
 from service.request_log import note
@@ -34,10 +34,9 @@ DIGITS = 6  # of a confidence or distance; beyond them lies the rounding of the 
     openapi_extra={"requestBody": PICTURES_BODY("images")},
     summary="Predict",
 )
-async def predict(
-    request: Request, service: Service, model: ModelName, top_k: TopK = 5, version: Pinned = None
-) -> Response:
+async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> Response:
     """What is on 1 to 64 pictures. Where a picture is like nothing that was taught, `unknown` is true."""
+    service, model = parts_of(request), model_of(request)  # by hand: as dependencies they take a tenth of the time
     uploads = await read_pictures(request, field="images", max_images=service.settings.max_images)
     served = service.shelf.ready(model, version)
     if served is None:  # the database has to be asked

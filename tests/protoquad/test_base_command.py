@@ -165,7 +165,7 @@ def test_a_running_service_serves_the_result(
     shelf.poll()
     served = shelf.current("default")
     views = torch.cat([views_of(picture(name, 9), served.network.framing, augmented=0) for name in RED_BLUE])
-    answers = served.predict(served.network.tail(served.network.trunk(views)), top_k=1)
+    answers = served.classifier.predict(served.network.tail(served.network.trunk(views)), top_k=1)
     assert (before.number, served.number) == (0, 1)
     assert [served.name(answer.top[0].class_id) for answer in answers] == ["red", "blue"]
 

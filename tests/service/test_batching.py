@@ -12,11 +12,12 @@ from torch import Tensor
 
 from core.images import Framing
 from core.space import Space
-from service.engine.batching import MOST_IMAGES, SHARE, Batcher, Overloaded
+from service.engine.batching import IN_TURN, Batcher, Overloaded, on_cores
 from service.engine.network import Network
 from store.models import ModelId
 
 SECONDS = 20.0
+MOST_IMAGES, SHARE = IN_TURN.most_images, IN_TURN.share
 
 
 class Gate:
@@ -238,3 +239,78 @@ def test_closing_finishes_what_is_queued(gate: Gate) -> None:
     assert answers(*waiting) == [[float(n)] for n in range(5)]
     closing.join(SECONDS)
     assert not batcher.alive
+
+
+class Cores:
+    """A trunk that knows whether it was given all cores or one, and how many batches were computed at a time."""
+
+    def __init__(self) -> None:
+        self.wide: list[int] = []
+        self.narrow: list[int] = []
+        self.most_at_once = 0
+        self._at_once = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, pictures: Tensor) -> Tensor:
+        self.wide.append(len(pictures))
+        return pictures.float()
+
+    def on_one_core(self, pictures: Tensor) -> Tensor:
+        with self._lock:
+            self.narrow.append(len(pictures))
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        time.sleep(0.02)
+        with self._lock:
+            self._at_once -= 1
+        return pictures.float()
+
+
+def test_a_single_request_gets_all_cores() -> None:
+    trunk, batcher = Cores(), Batcher(100, shape=on_cores(2))
+    own = network(trunk)
+    for number in range(5):
+        assert answers(batcher.submit(own, pictures(number), numbers)) == [[float(number)]]
+    batcher.close()
+
+    assert (trunk.wide, trunk.narrow) == ([1] * 5, [])
+
+
+def test_many_requests_get_a_core_each_side_by_side() -> None:
+    trunk, batcher = Cores(), Batcher(1000, shape=on_cores(3))
+    own = network(trunk)
+    waiting = [batcher.submit(own, pictures(n % 200, 7), numbers) for n in range(60)]
+
+    assert answers(*waiting) == [[float(n % 200), 7.0] for n in range(60)]
+    batcher.close()
+    assert trunk.most_at_once == 3
+    assert sum(trunk.narrow) + sum(trunk.wide) == 120
+    assert max(trunk.narrow) <= on_cores(3).most_images
+    assert not batcher.alive
+
+
+def test_a_large_request_in_pieces_is_put_together_in_order() -> None:
+    """Its shares are computed by several threads, and end in any order."""
+    trunk, batcher = Cores(), Batcher(1000, shape=on_cores(3))
+    own = network(trunk)
+    waiting = [batcher.submit(own, pictures(*range(64)), numbers) for _ in range(3)]
+
+    assert answers(*waiting) == [[float(n) for n in range(64)]] * 3
+    assert batcher.queued == 0
+    batcher.close()
+
+
+def test_a_failure_in_one_thread_is_told_once() -> None:
+    """Others may be at other shares of the same request."""
+
+    def broken(_: Tensor) -> Tensor:
+        time.sleep(0.01)
+        raise RuntimeError("the network is broken")
+
+    batcher = Batcher(1000, shape=on_cores(3))
+    waiting = [batcher.submit(network(broken), pictures(*range(64)), numbers) for _ in range(3)]
+    for future in waiting:
+        with pytest.raises(RuntimeError, match="broken"):
+            future.result(SECONDS)
+    assert answers(batcher.submit(network(Cores()), pictures(5), numbers)) == [[5.0]]
+    batcher.close()
