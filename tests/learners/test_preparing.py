@@ -1,9 +1,11 @@
 """Backbones are prepared once, whoever asks and however often, and nothing broken is ever served."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,14 +31,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The backbones that were made, not read."""
+def made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The backbones that were made, not read; in a moment, from what a process of its own has made before."""
     names: list[str] = []
-    genuine = preparing._make
+    before = folder_in(cache)
 
     def make(name: str, folder: Path) -> None:
         names.append(name)
-        genuine(name, folder)
+        time.sleep(0.2)
+        shutil.copytree(before, folder, dirs_exist_ok=True)
 
     monkeypatch.setattr(preparing, "_make", make)
     return names
@@ -87,7 +90,7 @@ def test_a_broken_one_is_made_anew(cache: Path, tmp_path: Path, made: list[str])
     assert torch.equal(answers(Kit.read(broken)), expected)
 
 
-def test_a_process_killed_while_it_prepares_leaves_nothing_to_stumble_over(tmp_path: Path) -> None:
+def test_a_process_killed_while_it_prepares_leaves_nothing_to_stumble_over(tmp_path: Path, made: list[str]) -> None:
     imports = "from pathlib import Path; from learners.preparing import prepared"
     ask = f"{imports}; prepared({NAME!r}, Path({str(tmp_path)!r}))"
     process = subprocess.Popen([sys.executable, "-c", ask], start_new_session=True, stdout=subprocess.DEVNULL)
@@ -101,12 +104,14 @@ def test_a_process_killed_while_it_prepares_leaves_nothing_to_stumble_over(tmp_p
     assert not list(tmp_path.glob(f"*/{MANIFEST}"))
 
     assert answers(prepared(NAME, tmp_path)).isfinite().all()
+    assert made == [NAME]
 
 
-def test_a_cache_that_cannot_be_written_keeps_nobody_from_serving(tmp_path: Path, cache: Path) -> None:
+def test_a_cache_that_cannot_be_written_keeps_nobody_from_serving(tmp_path: Path, cache: Path, made: list[str]) -> None:
     (tmp_path / "file").touch()
 
     assert torch.equal(answers(prepared(NAME, tmp_path / "file" / "cache")), answers(prepared(NAME, cache)))
+    assert made == [NAME]
 
 
 def test_another_release_prepares_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,7 @@ def test_sessions_keep_everything_through_the_step_that_gave_them_a_queue(databa
     with database.write() as db:
         model = catalogue.create(db, "birds", "resnet18", 1.0)
         session = sessions.enqueue(db, model, delay=0, patience=0, queue="gpu", request_id="first")
+        sessions.tell(db, session.id, "progress", {"stage": "loading"})
         classes.add(db, model, "wren", shots=5, since=catalogue.UNTAUGHT, session_id=session.id)
         before = _kept(db)
 
