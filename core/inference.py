@@ -109,7 +109,7 @@ def chosen(engine: Engine, device: torch.device) -> Engine:
 
 def _torch_forward(module: nn.Module, device: torch.device) -> Forward:
     frozen = deepcopy(module).to(device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
-    half = device.type == "cuda"  # twice as fast there, and its rounding is far below what tells two classes apart
+    half = device.type == "cuda"  # whose tensor cores are made for it
 
     @torch.no_grad()
     def forward(batch: Tensor) -> Tensor:

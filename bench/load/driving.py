@@ -27,6 +27,7 @@ from bench.load.client import (
     question,
 )
 
+SECONDS_KEPT = 2.0  # for which an idle connection may be used again; servers close theirs after five
 MOST_WAITING = 1000  # callers of a fixed rate that are not answered yet; beyond it the server has lost
 
 
@@ -114,12 +115,21 @@ async def fixed_rate(
 ) -> Measured:
     """Poisson arrivals: the gaps between callers are as irregular as in life."""
     tally, chance = _Tally(), random.Random(seed)
-    idle: list[Connection] = []
+    idle: list[tuple[Connection, float]] = []  # and since when
     waiting: set[asyncio.Task[None]] = set()
+
+    async def kept() -> Connection | None:
+        """One that was used a moment ago; the server may be closing those that were not."""
+        while idle:
+            connection, since = idle.pop()
+            if time.perf_counter() - since < SECONDS_KEPT:
+                return connection
+            await connection.close()
+        return None
 
     async def caller(number: int, came: float, counts: bool) -> None:
         try:
-            connection = idle.pop() if idle else await Connection.to(port)
+            connection = await kept() or await Connection.to(port)
         except OSError as error:
             tally.went_wrong(error)
             return
@@ -129,7 +139,7 @@ async def fixed_rate(
             tally.went_wrong(error)
             await connection.close()
             return
-        idle.append(connection)
+        idle.append((connection, time.perf_counter()))
         if counts:
             tally.took.append(time.perf_counter() - came)
 
@@ -143,7 +153,7 @@ async def fixed_rate(
         number += 1
         came += chance.expovariate(rate)
     await asyncio.gather(*waiting)
-    for connection in idle:
+    for connection, _ in idle:
         await connection.close()
     return tally.measured(time.perf_counter() - start - warm)
 

@@ -36,7 +36,7 @@ DIGITS = 6  # of a confidence or distance; beyond them lies the rounding of the 
 )
 async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> Response:
     """What is on 1 to 64 pictures. Where a picture is like nothing that was taught, `unknown` is true."""
-    service, model = parts_of(request), model_of(request)  # by hand: as dependencies they take a tenth of the time
+    service, model = parts_of(request), model_of(request)  # by hand: dependencies cost more, and this must be quick
     uploads = await read_pictures(request, field="images", max_images=service.settings.max_images)
     served = service.shelf.ready(model, version)
     if served is None:  # the database has to be asked

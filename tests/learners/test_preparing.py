@@ -105,6 +105,7 @@ def test_a_process_killed_while_it_prepares_leaves_nothing_to_stumble_over(tmp_p
 
     assert answers(prepared(NAME, tmp_path)).isfinite().all()
     assert made == [NAME]
+    assert folder_in(tmp_path).name == preparing._key(NAME), "what the other left is gone"
 
 
 def test_a_cache_that_cannot_be_written_keeps_nobody_from_serving(tmp_path: Path, cache: Path, made: list[str]) -> None:
