@@ -15,6 +15,7 @@ from torch import Tensor
 
 from core.bank import ClassId, looked_up
 from core.errors import UnknownClass
+from core.products import inner_products
 from core.prototypes import Prototyped
 from core.space import Space
 
@@ -105,7 +106,8 @@ class NearestClassMean:
 
     def distances(self, features: Tensor) -> Tensor:
         """Features (n, M) → distance to every class (n, K)."""
-        return self.space.compare(self.space.comparable(self.space.embed(features)), self.prototypes)
+        queries = self.space.comparable(self.space.embed(features))
+        return self.space.compare(queries, self.prototypes, inner_products)
 
     def nearest(self, features: Tensor) -> list[ClassId]:
         """The class that each picture is nearest to, unknown or not."""
@@ -123,7 +125,7 @@ class NearestClassMean:
         nearest = distances.topk(min(top_k, len(self.class_ids)), dim=1, largest=False)
         # A softmax over all classes, worked out for the nearest alone: there may be a hundred thousand others.
         scale = -1 / self.certainty.temperature
-        everything = distances.mul_(scale).logsumexp(1, keepdim=True)
+        everything = distances.mul_(scale).logsumexp(1, keepdim=True)  # in place: they are many
         confidences = (nearest.values * scale - everything).exp()
         rows = zip(nearest.indices.tolist(), nearest.values.tolist(), confidences.tolist(), strict=True)
         return [self._prediction(*row) for row in rows]

@@ -125,33 +125,37 @@ class _Compiled:
 
     def __init__(self, graph: Any) -> None:
         cores = usable_cores()
-        self._wide = _Requests(graph, {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": cores})
-        one_each = {"NUM_STREAMS": cores, "INFERENCE_NUM_THREADS": cores}
-        self.on_one_core: Forward = self._wide if cores == 1 else _Requests(graph, one_each)
+        self._wide = Requests(graph, {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": cores})
+        self.on_one_core: Forward = self._wide if cores == 1 else Requests(graph, one_core_each())
 
     def __call__(self, batch: Tensor) -> Tensor:
         return self._wide(batch)
 
 
-class _Requests:
+def one_core_each() -> dict[str, int]:
+    """Settings for callers side by side."""
+    return {"NUM_STREAMS": usable_cores(), "INFERENCE_NUM_THREADS": usable_cores()}
+
+
+class Requests:
     """A compiled graph with a request for each thread that asks.
 
     A request refuses a second caller while it is busy, and making one allocates its buffers.
     """
 
-    def __init__(self, graph: Any, settings: dict[str, int]) -> None:
+    def __init__(self, graph: Any, settings: Mapping[str, int]) -> None:
         import openvino
 
         precise = {"INFERENCE_PRECISION_HINT": "f32"}
         self._network: Any = openvino.compile_model(graph, "CPU", {**precise, **settings})
         self._own = threading.local()
 
-    def __call__(self, batch: Tensor) -> Tensor:
+    def __call__(self, *inputs: Tensor) -> Tensor:
         request = getattr(self._own, "request", None)
         if request is None:
             request = self._own.request = self._network.create_infer_request()
-        given = np.ascontiguousarray(batch.numpy())
-        output = request.infer([given], share_inputs=True, share_outputs=True)[0]
+        given = [np.ascontiguousarray(tensor.numpy()) for tensor in inputs]
+        output = request.infer(given, share_inputs=True, share_outputs=True)[0]
         return torch.from_numpy(output.copy())  # the request writes to the same place again
 
 

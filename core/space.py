@@ -5,6 +5,7 @@ an embedding is from each prototype (`distances`). `whitened` is fitted on a bas
 is the same as `power-cosine`, which needs no fitting.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,6 +15,12 @@ from torch import Tensor
 
 Metric = Literal["euclidean", "cosine", "power-cosine", "whitened"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
+InnerProducts = Callable[[Tensor, Tensor], Tensor]  # (n, M), (K, M) → (n, K)
+
+
+def matmul(queries: Tensor, targets: Tensor) -> Tensor:
+    """Inner products, differentiably."""
+    return queries @ targets.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +55,11 @@ class Space:
         """How far each embedding is from each prototype, (n, M), (K, M) → (n, K): Euclidean, or 1 − cosine."""
         return self.compare(self.comparable(embeddings), self.comparable(prototypes))
 
-    def compare(self, queries: Tensor, targets: Tensor) -> Tensor:
+    def compare(self, queries: Tensor, targets: Tensor, inner: InnerProducts = matmul) -> Tensor:
         """`distances` of vectors that are comparable already: prototypes need that only once."""
         if self.metric == "euclidean":
-            return euclidean(queries, targets)
-        one = queries.new_ones(1)
-        return torch.addmm(one, queries, targets.T, alpha=-1).clamp_min(0)  # rounding may take a cosine above one
+            return euclidean(queries, targets, inner)
+        return inner(queries, targets).neg_().add_(1).clamp_min_(0)  # rounding may take a cosine above one
 
     def apart(self, embeddings: Tensor, prototypes: Tensor) -> Tensor:
         """How far each embedding is from the prototype of the same row, (n, M), (n, M) → (n,)."""
@@ -69,9 +75,9 @@ class Space:
         return Space(self.metric, moved)
 
 
-def euclidean(queries: Tensor, targets: Tensor) -> Tensor:
+def euclidean(queries: Tensor, targets: Tensor, inner: InnerProducts = matmul) -> Tensor:
     """Distances (n, K) by one matrix product; the floor keeps the root's gradient finite where two points coincide."""
-    squares = queries.square().sum(1, keepdim=True) + targets.square().sum(1) - 2 * queries @ targets.T
+    squares = queries.square().sum(1, keepdim=True) + targets.square().sum(1) - 2 * inner(queries, targets)
     return squares.clamp_min(1e-8).sqrt()
 
 

@@ -1,14 +1,15 @@
 """Batches without waiting: whenever a core is free it takes what is queued.
 
 An idle service answers one picture at once, on all cores; under load batches grow by themselves, and each core works on
-one of its own: cores that share a batch wait for each other, the more so the busier the machine is. A request of many
-pictures gives way to others after each share of it, and one whose caller has gone away is dropped.
+one of its own: cores that share a batch wait for each other, the more so the busier the machine is. There are more
+threads than cores, so that no core waits for Python. A request of many pictures gives way to others after each share of
+it, and one whose caller has gone away is dropped.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -37,7 +38,7 @@ Read = Callable[[Tensor], Sequence[Found]]
 class Shape:
     """How the machine is best used."""
 
-    threads: int = 1  # batches that are computed side by side
+    threads: int = 1  # each with a batch of its own
     most_images: int = 32  # in one batch
 
     @property
@@ -50,8 +51,11 @@ IN_TURN = Shape()  # for CUDA, which one thread keeps busy
 
 
 def on_cores(cores: int) -> Shape:
-    """Of more than a few pictures at a time a core computes no more a second, and each of them waits longer."""
-    return Shape(threads=cores, most_images=8)
+    """Two threads more than cores: while one gets a batch ready or tells its answers, the cores go on with others'.
+
+    Of more than a few pictures at a time a core computes no more a second, and each of them waits longer.
+    """
+    return Shape(threads=cores + 2, most_images=8)
 
 
 @dataclass(eq=False)
@@ -102,7 +106,8 @@ class Batcher:
         self.shape = shape
         self._jobs: deque[_Job] = deque()
         self._queued = 0
-        self._busy = 0
+        self._busy = 0  # threads that compute
+        self._unread: dict[Read[Any], dict[_Share, Tensor]] = {}  # features, for the thread that is reading such
         self._news = threading.Condition()
         self._closing = False
         self._threads = [
@@ -151,21 +156,23 @@ class Batcher:
                 if not shares:
                     continue
                 self._busy += 1
+                if self._jobs:
+                    self._news.notify()  # there is enough for another
                 alone = self._busy == 1 and not self._jobs
-            found = self._computed(shares, alone)
+            features = self._computed(shares, alone)
             with self._news:
                 self._busy -= 1  # before anybody is answered: who asks again at once finds the cores free
-            for share, result in found:
-                self._tell(share, result)
+            self._answer(features)
 
     def _take(self) -> list[_Share]:
         """The next batch: of every request a share, in the order they came, until it is full.
 
-        It leaves as much to each of the other threads as it takes.
+        It leaves as much to each thread that is free as it takes.
         """
         self._drop_abandoned()
         shares: list[_Share] = []
-        room = min(self.shape.most_images, -(-self._queued // self.shape.threads))
+        free = max(1, self.shape.threads - self._busy)
+        room = min(self.shape.most_images, -(-self._queued // free))
         alone = len(self._jobs) == 1
         trunk = self._jobs[0].network.trunk if self._jobs else None
         for job in list(self._jobs):
@@ -188,43 +195,71 @@ class Batcher:
             self._jobs.remove(job)
             self._queued -= job.left
 
-    def _computed(self, shares: Sequence[_Share], alone: bool) -> list[tuple[_Share, Sequence[Any] | Exception]]:
+    def _computed(self, shares: Sequence[_Share], alone: bool) -> Mapping[_Share, Tensor]:
+        """The features of each; of none where the network fails."""
         self.on_batch(sum(map(len, shares)), time.monotonic() - min(share.job.since for share in shares))
         try:
-            return list(_results(shares, (lambda forward: forward) if alone else on_one_core))
+            return _features(shares, (lambda forward: forward) if alone else on_one_core)
         except Exception as error:
             log.exception("the network failed")
-            return [(share, error) for share in shares]
+            self._fail(shares, error)
+            return {}
 
-    def _tell(self, share: _Share, found: Sequence[Any] | Exception) -> None:
-        job = share.job
-        if isinstance(found, Exception):
-            self._fail(job, found)
-            return
+    def _answer(self, features: Mapping[_Share, Tensor]) -> None:
+        """What comes from other threads while one is reading is read by that one, all at once.
+
+        Among a hundred thousand classes eight pictures are looked up in the time of two.
+        """
+        for read, shares in _grouped(features, lambda share: share.job.read):
+            some = {share: features[share] for share in shares}
+            with self._news:
+                if read in self._unread:
+                    self._unread[read] |= some
+                    continue
+                self._unread[read] = {}
+            while some:
+                self._read(read, some)
+                with self._news:
+                    some = self._unread.pop(read)
+                    if some:
+                        self._unread[read] = {}
+
+    def _read(self, read: Read[Any], features: Mapping[_Share, Tensor]) -> None:
+        try:
+            found = _each(list(features), features, read)
+        except Exception as error:
+            log.exception("no answer could be read from the features")
+            self._fail(features, error)
+        else:
+            for share, answers in found.items():
+                self._tell(share.job, share.start, answers)
+
+    def _tell(self, job: _Job, start: int, found: Sequence[Any]) -> None:
         with self._news:  # another thread may be at another share of it
-            job.found[share.start] = found
+            job.found[start] = found
             complete = job.complete
         if complete and job.answer.set_running_or_notify_cancel():
             job.answer.set_result(job.in_order())
 
-    def _fail(self, job: _Job, error: Exception) -> None:
-        with self._news:
-            if job in self._jobs:
-                self._jobs.remove(job)
-                self._queued -= job.left
-            if job.answer.done() or not job.answer.set_running_or_notify_cancel():
-                return
-            job.answer.set_exception(error)
+    def _fail(self, shares: Iterable[_Share], error: Exception) -> None:
+        for job in {share.job for share in shares}:
+            with self._news:
+                if job in self._jobs:
+                    self._jobs.remove(job)
+                    self._queued -= job.left
+                if job.answer.done() or not job.answer.set_running_or_notify_cancel():
+                    continue
+                job.answer.set_exception(error)
 
 
-def _results(shares: Sequence[_Share], placed: Callable[[Forward], Forward]) -> Iterator[tuple[_Share, Sequence[Any]]]:
-    """One call of the trunk, of each tail and of each reading, over everything that is meant for it."""
+def _features(shares: Sequence[_Share], placed: Callable[[Forward], Forward]) -> dict[_Share, Tensor]:
+    """One call of the trunk, and one of each tail, over everything that is meant for it."""
     pictures = {share: share.pictures for share in shares}
     activations = _each(shares, pictures, placed(shares[0].job.network.trunk), joined)
+    features: dict[_Share, Tensor] = {}
     for network, own in _grouped(shares, lambda share: share.job.network):
-        features = _each(own, activations, placed(network.tail))
-        for read, some in _grouped(own, lambda share: share.job.read):
-            yield from _each(some, features, read).items()
+        features |= _each(own, activations, placed(network.tail))
+    return features
 
 
 def _grouped(shares: Iterable[_Share], key: Callable[[_Share], Any]) -> Iterable[tuple[Any, list[_Share]]]:

@@ -162,7 +162,7 @@ def test_each_is_answered_by_its_own_weights_and_reading(batcher: Batcher, gate:
 
     assert answers(*waiting) == [[1.0], [-2.0], [6.0], [-8.0, -10.0], [12.0]]
     assert gate.sizes == [1, 6], "one pass of the trunk for all"
-    assert sorted(calls) == [2, 2], "one reading for each network"
+    assert calls == [4], "one reading for all"
 
 
 def test_trunks_are_not_mixed(batcher: Batcher, gate: Gate, busy: Network) -> None:
@@ -283,9 +283,56 @@ def test_many_requests_get_a_core_each_side_by_side() -> None:
 
     assert answers(*waiting) == [[float(n % 200), 7.0] for n in range(60)]
     batcher.close()
-    assert trunk.most_at_once == 3
+    assert trunk.most_at_once == on_cores(3).threads
     assert sum(trunk.narrow) + sum(trunk.wide) == 120
     assert max(trunk.narrow) <= on_cores(3).most_images
+    assert not batcher.alive
+
+
+def test_what_comes_while_one_reads_is_read_at_once_after_it() -> None:
+    trunk, batcher = Cores(), Batcher(1000, shape=on_cores(3))
+    own, reading, go_on = network(trunk), threading.Event(), threading.Event()
+    sizes: list[int] = []
+
+    def slowly(features: Tensor) -> list[float]:
+        sizes.append(len(features))
+        reading.set()
+        assert go_on.wait(10)
+        return numbers(features)
+
+    waiting = [batcher.submit(own, pictures(1), slowly)]
+    assert reading.wait(10)
+    waiting += [batcher.submit(own, pictures(n), slowly) for n in range(2, 12)]
+    other = batcher.submit(own, pictures(12), numbers)
+    assert answers(other) == [[12.0]], "another reading waits for nobody"
+    deadline = time.monotonic() + 10
+    while sum(trunk.wide) + sum(trunk.narrow) < 12 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)  # the last of the features are on their way
+    go_on.set()
+
+    assert answers(*waiting) == [[float(n)] for n in range(1, 12)]
+    assert sizes == [1, 10]
+    batcher.close()
+    assert not batcher.alive
+
+
+def test_a_failed_reading_fails_those_who_asked_for_it_and_nobody_else() -> None:
+    batcher = Batcher(1000, shape=on_cores(3))
+    own = network(Cores())
+
+    def fails(features: Tensor) -> list[float]:
+        raise ArithmeticError("no")
+
+    bad = [batcher.submit(own, pictures(n), fails) for n in range(20)]
+    good = [batcher.submit(own, pictures(n), numbers) for n in range(20)]
+    assert answers(*good) == [[float(n)] for n in range(20)]
+    for one in bad:
+        with pytest.raises(ArithmeticError):
+            one.result(10)
+    with pytest.raises(ArithmeticError):
+        batcher.submit(own, pictures(1), fails).result(10)
+    batcher.close()
     assert not batcher.alive
 
 

@@ -1,0 +1,35 @@
+"""The one large matrix product of an answer: some pictures against every class there is."""
+
+from functools import cache
+
+import numpy as np
+from torch import Tensor
+
+from core.cores import usable_cores
+from core.inference import Requests, one_core_each
+
+MANY = 2_000  # rows: below, a product takes no time beside the network that made the queries
+VERY_MANY = 32_000  # rows: beyond, all cores share it, or the others would wait for its end
+
+
+def inner_products(queries: Tensor, targets: Tensor) -> Tensor:
+    """Queries (n, M), targets (K, M) → (n, K), without gradients.
+
+    Torch spends most of the time for a few queries on rearranging the many targets. OpenVINO, with the targets first,
+    takes them as they lie, and half as long.
+    """
+    if len(targets) < MANY or targets.device.type != "cpu":
+        return queries @ targets.T
+    product = _product(targets.shape[1], on_all_cores=len(targets) >= VERY_MANY)
+    return product(targets, queries).T.contiguous()
+
+
+@cache
+def _product(width: int, *, on_all_cores: bool) -> Requests:
+    import openvino
+    from openvino import opset13
+
+    targets, queries = (opset13.parameter([-1, width], np.float32) for _ in range(2))
+    product = opset13.matmul(targets, queries, transpose_a=False, transpose_b=True)
+    settings = {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": usable_cores()} if on_all_cores else one_core_each()
+    return Requests(openvino.Model([product], [targets, queries]), settings)

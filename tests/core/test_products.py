@@ -1,0 +1,43 @@
+import threading
+
+import pytest
+import torch
+
+from core.products import MANY, VERY_MANY, inner_products
+
+
+@pytest.mark.parametrize("rows", [1, MANY - 1, MANY, 3 * MANY, VERY_MANY])
+@pytest.mark.parametrize("queries", [1, 2, 8, 33])
+def test_they_are_what_they_are_by_definition(rows: int, queries: int) -> None:
+    generator = torch.Generator().manual_seed(rows + queries)
+    some, many = (torch.randn(n, 24, generator=generator) for n in (queries, rows))
+    exact = (some.double()[:, None] * many.double()[None]).sum(2)
+
+    found = inner_products(some, many)
+
+    assert found.shape == (queries, rows)
+    assert found.is_contiguous()
+    assert (found - exact).abs().max() < 1e-4
+
+
+def test_rows_need_not_lie_one_after_another() -> None:
+    many, some = torch.randn(2 * MANY, 16)[::2], torch.randn(16, 3).T
+    assert torch.allclose(inner_products(some, many), some @ many.T, atol=1e-4)
+
+
+def test_threads_do_not_get_each_others() -> None:
+    many = torch.randn(MANY, 16)
+    wrong: list[int] = []
+
+    def ask(number: int) -> None:
+        own = torch.full((number + 1, 16), float(number))
+        for _ in range(50):
+            if not torch.allclose(inner_products(own, many), own @ many.T, atol=1e-3):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
