@@ -322,7 +322,7 @@ def test_a_failed_reading_fails_those_who_asked_for_it_and_nobody_else() -> None
     own = network(Cores())
 
     def fails(features: Tensor) -> list[float]:
-        raise ArithmeticError("no")
+        raise ArithmeticError(f"not with {len(features)}")
 
     bad = [batcher.submit(own, pictures(n), fails) for n in range(20)]
     good = [batcher.submit(own, pictures(n), numbers) for n in range(20)]
