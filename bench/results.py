@@ -31,15 +31,18 @@ def as_json(result: RunResult, setup: Setup, about: dict[str, Any]) -> dict[str,
         "seed": setup.incremental.seed,
         **about,
         "configuration": asdict(setup),
-        "command": command(),
-        "commit": commit(),
-        "machine": machine(),
+        **origin(),
     }
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def origin() -> dict[str, Any]:
+    """How, of what code and on what machine a figure came about: a part of every file."""
+    return {"command": command(), "commit": commit(), "machine": machine()}
 
 
 def command() -> str:

@@ -41,7 +41,7 @@ from core.losses import LOSS_KINDS
 from core.space import METRICS
 from core.state import LearnerState
 from core.views import Scope
-from protoquad import load_command, swap_and_scale_commands
+from protoquad import endurance_commands, load_command
 
 app = typer.Typer(
     help="Benchmarks, each with a table, a JSON file and the command to repeat it.",
@@ -49,9 +49,9 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(load_command.load)
-app.command()(load_command.teaching)
-app.command()(swap_and_scale_commands.swaps)
-app.command()(swap_and_scale_commands.classes)
+app.command()(endurance_commands.teaching)
+app.command()(endurance_commands.swaps)
+app.command()(endurance_commands.classes)
 console = Console()
 
 Dataset = Annotated[str, typer.Option(help=f"One of {', '.join(DATASETS)}.")]
@@ -162,7 +162,7 @@ def tune(
             "sessions": sessions,
             "backbone": backbone,
             "dataset": dataset,
-            "commit": results.commit(),
+            **results.origin(),
         }
         results.write(out / "tune.json", content)
 
@@ -181,7 +181,7 @@ def cost(
         table.add_row(size, str(entry["past"]), f"{entry['seconds']:.1f}", f"{entry['megabytes']:.0f}")
     console.print(table)
     if out:
-        content = {"costs": costs, "backbone": backbone, "commit": results.commit(), "machine": results.machine()}
+        content = {"costs": costs, "backbone": backbone, **results.origin()}
         results.write(out / "cost.json", content)
 
 
@@ -220,9 +220,7 @@ def few_shots(
             "seed": seed,
             "backbone": backbone,
             "dataset": dataset,
-            "command": results.command(),
-            "commit": results.commit(),
-            "machine": results.machine(),
+            **results.origin(),
         }
         results.write(out / "few-shots.json", content)
 

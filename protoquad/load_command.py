@@ -1,7 +1,5 @@
 """`protoquad bench load`: how fast predictions are, beside what others would have written."""
 
-import importlib.util
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +12,7 @@ from bench import results
 from bench.load.run import CALLERS, FULL, QUICK, SATURATED, Findings, run
 from bench.plot import plot_latency
 from core import backbones
-from protoquad.load_stage import make_home
-from protoquad.plain_errors import Refused, plain_errors
+from protoquad.load_stage import folder_for, make_home
 
 console = Console()
 
@@ -27,11 +24,8 @@ def load(
     out: Annotated[Path | None, typer.Option(help="Where a JSON file of the figures goes.")] = None,
 ) -> None:
     """Answers a second and latency of this service, of LitServe, of plain FastAPI, and the in-process limit."""
-    with plain_errors():
-        if importlib.util.find_spec("litserve") is None:
-            raise Refused("LitServe is not installed; run `pip install -c constraints.txt -e '.[load]'`")
-        with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
-            found = run(backbone, classes, Path(folder), make_home, QUICK if quick else FULL, _tell)
+    with folder_for("litserve") as folder:
+        found = run(backbone, classes, folder, make_home, QUICK if quick else FULL, _tell)
     console.print(_table(found))
     ratios = found.ratios()
     for name, value in ratios.items():
@@ -42,39 +36,6 @@ def load(
         results.write(out / "load.json", _content(found, backbone, classes))
         _plot(out / "load.png", found)
     if found.wrong():
-        raise typer.Exit(1)
-
-
-def teaching(
-    backbone: Annotated[str, typer.Option(help=f"One of {', '.join(backbones.NAMES)}.")] = "efficientnet_lite0",
-    classes: Annotated[int, typer.Option(help="How many classes are taught.", min=1)] = 500,
-    shots: Annotated[int, typer.Option(help="Pictures of each.", min=1)] = 5,
-    teachers: Annotated[int, typer.Option(help="Clients that teach.", min=1)] = 3,
-    callers: Annotated[int, typer.Option(help="Clients that predict meanwhile.", min=1)] = 20,
-    out: Annotated[Path | None, typer.Option(help="Where a JSON file of the figures goes.")] = None,
-) -> None:
-    """Teach many classes while others predict: is anything lost, and how much longer do predictions take."""
-    with plain_errors():
-        if importlib.util.find_spec("httpx") is None:
-            raise Refused("httpx is not installed; run `pip install -c constraints.txt -e '.[load]'`")
-        from bench.load.teaching import Size, run_teaching
-
-        with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
-            found = run_teaching(backbone, Size(classes, shots, teachers, callers), Path(folder), _tell)
-    slowest = sorted(found.milliseconds)[int(0.95 * len(found.milliseconds))]
-    lines = [
-        f"{classes} classes taught in {found.seconds:.0f} s, p95 {slowest:.0f} ms; sessions: {found.sessions}",
-        f"p99 of answers: {found.alone.p99:.0f} ms alone, {found.beside.p99:.0f} ms beside: {found.ratio:.2f} times",
-        f"wrong or missing predictions: {found.beside.wrong}; refused: {found.refused or 'none'}; "
-        f"lost: {found.lost or 'none'}",
-    ]
-    for line in lines:
-        console.print(line, highlight=False)
-    if out:
-        about = {"backbone": backbone, "classes": classes, "shots": shots, "teachers": teachers, "callers": callers}
-        made = {"command": results.command(), "commit": results.commit(), "machine": results.machine()}
-        results.write(out / "teaching.json", {"ratio": round(found.ratio, 3), **asdict(found), **about, **made})
-    if found.lost or found.refused or found.beside.wrong:
         raise typer.Exit(1)
 
 
@@ -125,7 +86,5 @@ def _content(found: Findings, backbone: str, classes: int) -> dict[str, Any]:
         "megabytes": found.megabytes,
         "backbone": backbone,
         "classes": classes,
-        "command": results.command(),
-        "commit": results.commit(),
-        "machine": results.machine(),
+        **results.origin(),
     }

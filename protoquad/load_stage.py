@@ -1,7 +1,9 @@
-"""A home for the load benchmark: a model that knows so many classes, by prototypes instead of pictures."""
+"""Where load benchmarks take place: a folder that goes away, and in it a model that knows as many classes as wanted."""
 
-from collections.abc import Sequence
-from contextlib import closing
+import importlib.util
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from core.state import LearnerState, Weights, weights_of
 from learners.blobs import to_blob
 from learners.loading import weights_blob
 from migrations import schema
+from protoquad.plain_errors import Refused, plain_errors
 from store import catalogue, versions
 from store.database import Database, now
 from store.models import ClassRow, Model
@@ -22,10 +25,21 @@ from store.settings import DATABASE
 from store.versions import PrototypeRow
 
 
-def make_home(home: Path, backbone: str, prototypes: Tensor, tails: Sequence[Weights] = ()) -> None:
-    """Row k of the prototypes (K, M) is class k + 1. Nothing waits for a session: the load is prediction's alone.
+@contextmanager
+def folder_for(package: str) -> Iterator[Path]:
+    """For a benchmark that needs this package, which is not everyone's; its errors are told plainly."""
+    with plain_errors():
+        if importlib.util.find_spec(package) is None:
+            raise Refused(f"{package} is not installed; run `pip install -c constraints.txt -e '.[load]'`")
+        with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
+            yield Path(folder)
 
-    Version 1 has them all, on the backbone's own weights; the next ones have each of the `tails` in turn.
+
+def make_home(home: Path, backbone: str, prototypes: Tensor, tails: Sequence[Weights] = ()) -> None:
+    """A model by its prototypes (K, M) instead of pictures: row k is class k + 1.
+
+    Nothing waits for a session: the load is prediction's alone. Version 1 has them all, on the backbone's own weights;
+    the next ones have each of the `tails` in turn.
     """
     home.mkdir(parents=True)
     with closing(Database(f"sqlite:///{home / DATABASE}")) as database:

@@ -49,8 +49,13 @@ class Scaled:
         return sum(one.wrong for rounds in self.loads.values() for one in rounds)
 
     def ratios(self) -> dict[str, float]:
-        fewest = min(self.loads)
-        found = {f"throughput {n}": self.rate(n) / self.rate(fewest) for n in self.loads if n != fewest}
+        """Throughput as a share of that with the fewest classes, each round compared with itself: machines drift."""
+        fewest = self.loads[min(self.loads)]
+        found = {
+            f"throughput {n}": median(one.rate / few.rate for one, few in zip(rounds, fewest, strict=True))
+            for n, rounds in self.loads.items()
+            if rounds is not fewest
+        }
         if self.teaching:
             found["teaching"] = sorted(self.teaching)[int(0.95 * len(self.teaching))] / self.five
         return {name: round(value, 3) for name, value in found.items()}
@@ -68,19 +73,23 @@ def run_scale(backbone: str, folder: Path, make_home: MakeHome, length: Length, 
             save_prototypes(own / "prototypes.safetensors", prototypes)
             make_home(own / "home", backbone, prototypes)
             running[count] = stack.enter_context(servers.protoquad(own / "home", backbone, own / "protoquad.log"))
+            running[count].pause()  # the others', too, are measured with the machine to themselves
             tell(f"a server with {count} classes is up")
         for _ in range(length.rounds):
             for count, server in running.items():
                 load = {"callers": CALLERS, "warm": length.warm, "seconds": length.seconds}
-                found.loads.setdefault(count, []).append(driven(server, pictures, 0, load))
+                with server.awake():
+                    found.loads.setdefault(count, []).append(driven(server, pictures, 0, load))
                 tell(f"{count} classes: {sentence(found.loads[count][-1])}")
         found.megabytes = {count: round(server.resident_megabytes()) for count, server in running.items()}
         if length.taught_at in running:
             file = folder / str(length.taught_at) / "prototypes.safetensors"
             found.five = limit(backbone, file, pictures, length.seconds)["five"]
-            _teach(found, running[length.taught_at], folder / str(length.taught_at) / "home" / "protoquad.db", tell)
+            with running[length.taught_at].awake():
+                _teach(found, running[length.taught_at], folder / str(length.taught_at) / "home" / "protoquad.db", tell)
         for count, server in running.items():
-            found.loading[count] = list(_loadings(server, pictures[0]))
+            with server.awake():
+                found.loading[count] = list(_loadings(server, pictures[0]))
             tell(f"a version with {count} classes is loaded in {median(found.loading[count]):.2f} s")
     return found
 

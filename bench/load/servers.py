@@ -75,6 +75,7 @@ def protoquad(home: Path, backbone: str, log: Path, *, worker: bool = False) -> 
         "PROTOQUAD_BROKER_URL": "",
         "PROTOQUAD_BACKBONE": backbone,
         "PROTOQUAD_WORKER": str(worker).lower(),
+        "PROTOQUAD_MAX_CLASSES": "1000000",  # what many cost is measured, not that they are refused
     }
     command = ["-m", "protoquad", "serve", "--port", str(port)]
     with _running("protoquad", port, command, environment, log) as process:

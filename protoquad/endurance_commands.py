@@ -1,9 +1,5 @@
-"""`protoquad bench swaps` and `bench classes`: what a service must stand while it serves."""
+"""`protoquad bench swaps`, `classes` and `teaching`: what a service must stand while it serves."""
 
-import importlib.util
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -15,8 +11,7 @@ from rich.table import Table
 
 from bench import results
 from core import backbones
-from protoquad.load_stage import make_home
-from protoquad.plain_errors import Refused, plain_errors
+from protoquad.load_stage import folder_for, make_home
 
 console = Console()
 
@@ -31,7 +26,7 @@ def swaps(
     out: Out = None,
 ) -> None:
     """Swap versions under load: does any request fail, how much longer do they take, does memory grow."""
-    with _room() as folder:
+    with folder_for("httpx") as folder:
         from bench.load.swaps import Length, run_swaps
 
         found = run_swaps(backbone, folder, make_home, Length(swaps=count, predictions=predictions), _tell)
@@ -52,7 +47,7 @@ def classes(
     out: Out = None,
 ) -> None:
     """Answers a second with 100, 10,000 and 100,000 classes; loading them; teaching one more."""
-    with _room() as folder:
+    with folder_for("httpx") as folder:
         from bench.load.scale import Length, run_scale
 
         length = Length(classes=(100, 10_000), seconds=4.0, rounds=1) if quick else Length()
@@ -81,19 +76,35 @@ def classes(
         raise typer.Exit(1)
 
 
-@contextmanager
-def _room() -> Iterator[Path]:
-    with plain_errors():
-        if importlib.util.find_spec("httpx") is None:
-            raise Refused("httpx is not installed; run `pip install -c constraints.txt -e '.[load]'`")
-        with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
-            yield Path(folder)
+def teaching(
+    backbone: BackboneName = "efficientnet_lite0",
+    number: Annotated[int, typer.Option("--classes", help="How many classes are taught.", min=1)] = 500,
+    shots: Annotated[int, typer.Option(help="Pictures of each.", min=1)] = 5,
+    teachers: Annotated[int, typer.Option(help="Clients that teach.", min=1)] = 3,
+    callers: Annotated[int, typer.Option(help="Clients that predict meanwhile.", min=1)] = 20,
+    out: Out = None,
+) -> None:
+    """Teach many classes while others predict: is anything lost, and how much longer do predictions take."""
+    with folder_for("httpx") as folder:
+        from bench.load.teaching import Size, run_teaching
+
+        found = run_teaching(backbone, Size(number, shots, teachers, callers), folder, _tell)
+    slowest = sorted(found.milliseconds)[int(0.95 * len(found.milliseconds))]
+    _say(f"{number} classes taught in {found.seconds:.0f} s, p95 {slowest:.0f} ms; sessions: {found.sessions}")
+    _say(f"p99 of answers: {found.alone.p99:.0f} ms alone, {found.beside.p99:.0f} ms beside: {found.ratio:.2f} times")
+    _say(
+        f"wrong or missing predictions: {found.beside.wrong}; refused: {found.refused or 'none'}; "
+        f"lost: {found.lost or 'none'}"
+    )
+    about = {"backbone": backbone, "classes": number, "shots": shots, "teachers": teachers, "callers": callers}
+    _write(out, "teaching", {"ratio": round(found.ratio, 3), **asdict(found), **about})
+    if found.lost or found.refused or found.beside.wrong:
+        raise typer.Exit(1)
 
 
 def _write(out: Path | None, name: str, content: dict[str, Any]) -> None:
-    made = {"command": results.command(), "commit": results.commit(), "machine": results.machine()}
     if out:
-        results.write(out / f"{name}.json", {**content, **made})
+        results.write(out / f"{name}.json", {**content, **results.origin()})
 
 
 def _tell(what: str) -> None:
