@@ -57,7 +57,8 @@ def ncm(now: Situation) -> Outcome:
 
 def teen(now: Situation) -> Outcome:
     """Frozen network, class means pulled half-way to similar base classes (Wang et al., NeurIPS 2023, α = 0.5)."""
-    config = replace(now.setup.incremental, prior_shots=float(now.shots.counts.float().mean()))
+    as_many = float(now.shots.counts.float().mean())
+    config = replace(now.setup.incremental, prior="neighbours", prior_shots=as_many)
     return teach(now.backbone, now.state, now.shots, config), None
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.bank import ClassId, looked_up
 from core.errors import UnknownClass
-from core.products import inner_products
+from core.products import inner_products, scannable
 from core.prototypes import Prototyped
 from core.space import Space
 
@@ -66,7 +66,7 @@ class NearestClassMean:
         self.class_ids = known.class_ids
         self.shots = known.shots
         self.certainty = certainty
-        self.prototypes = space.comparable(known.prototypes).contiguous()  # (K, M)
+        self.prototypes = scannable([space.comparable(known.prototypes)])  # (K, M)
 
     def __len__(self) -> int:
         return len(self.class_ids)
@@ -97,7 +97,7 @@ class NearestClassMean:
         other.class_ids = (*ids, *(class_id for class_id, _ in new))
         other.shots = torch.cat([shots, torch.tensor([learned.shots for _, learned in new], dtype=torch.long)])
         comparable = [self.space.comparable(learned.prototype)[None] for _, learned in new]
-        other.prototypes = torch.cat([prototypes, *comparable])
+        other.prototypes = scannable([prototypes, *comparable])
         if new and ids and new[0][0] < ids[-1]:  # a class that is not the latest; most are, and spare the copy
             order = sorted(range(len(other.class_ids)), key=other.class_ids.__getitem__)
             other.class_ids = tuple(other.class_ids[place] for place in order)

@@ -7,7 +7,7 @@ without it.
 import torch
 from torch import Tensor
 
-from core.prototypes import Known, mean_prototypes, supported_by_neighbours
+from core.prototypes import Known, mean_prototypes, supported
 from core.space import Space
 from core.views import LabelledViews
 
@@ -25,7 +25,7 @@ def held_out_prototypes(embeddings: Tensor, shots: LabelledViews, known: Known, 
     others = (sums - embeddings.mean(1)) / (counts - 1).clamp_min(1)[:, None]
     alone = counts == 1
     others[alone] = embeddings[alone][:, 1 if embeddings.shape[1] > 1 else 0 :].mean(1)
-    return supported_by_neighbours(
+    return supported(
         others,
         (counts - 1).clamp_min(1),
         known,

@@ -25,7 +25,7 @@ from core.losses import (
     session_loss,
 )
 from core.progress import Progress, Report, silent
-from core.prototypes import mean_prototypes, supported_by_neighbours
+from core.prototypes import Prior, mean_prototypes, supported
 from core.selection import Masks, freeze_unselected, mask_gradients, smallest_weights
 from core.space import Space, euclidean
 from core.state import LearnerState
@@ -55,7 +55,8 @@ class IncrementalConfig:
     statistics_momentum: float = 0.9
     drift: bool = True
     drift_bandwidth: float = 1.0
-    prior_shots: float = 3.0  # what the resemblance to well-known classes is worth, in pictures
+    prior: Prior = "span"  # what well-known classes say of a new one
+    prior_shots: float = 5.0  # what that is worth, in pictures
     seed: int = 0
 
     @classmethod
@@ -248,4 +249,4 @@ def _with_new_classes(
 
 def _prototypes(bank: PrototypeBank, embeddings: Tensor, shots: LabelledViews, config: IncrementalConfig) -> Tensor:
     means = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))
-    return supported_by_neighbours(means, shots.counts, bank, prior_shots=config.prior_shots)
+    return supported(means, shots.counts, bank, prior_shots=config.prior_shots, prior=config.prior)

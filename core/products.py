@@ -1,8 +1,10 @@
 """The one large matrix product of an answer: some pictures against every class there is."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from core.cores import usable_cores
@@ -22,6 +24,16 @@ def inner_products(queries: Tensor, targets: Tensor) -> Tensor:
         return queries @ targets.T
     product = _product(targets.shape[1], on_all_cores=len(targets) >= VERY_MANY)
     return product(targets, queries).T.contiguous()
+
+
+def scannable(rows: Sequence[Tensor]) -> Tensor:
+    """Matrices (k, M) below each other in one (K, M), which lies where it is read through fastest.
+
+    NumPy asks for large pages, torch does not; on small ones a processor looks up an address for every row.
+    """
+    if rows[0].device.type != "cpu":
+        return torch.cat(list(rows))
+    return torch.from_numpy(np.concatenate([some.detach().numpy() for some in rows]))
 
 
 @cache

@@ -10,7 +10,7 @@ from core.bank import ClassId
 from core.classifier import NearestClassMean
 from core.held_out import held_out_distances, outlying
 from core.incremental_session import IncrementalConfig
-from core.prototypes import mean_prototypes, supported_by_neighbours
+from core.prototypes import mean_prototypes, supported
 from core.views import LabelledViews
 from learners.blobs import to_blob
 from learners.openness import Openness, nearest_other, openness
@@ -57,7 +57,7 @@ def taught(known: NearestClassMean, class_id: ClassId, features: Tensor, *, earl
         total = behind + len(features)
         prototype = (behind * earlier + len(features) * mean) / total
         return Taught(prototype, total, held_out, embeddings[:, 0])
-    (prototype,) = supported_by_neighbours(
+    (prototype,) = supported(
         mean[None], shots.counts, known, prior_shots=PRIOR_SHOTS, besides=[class_id] if known_before else []
     )
     return Taught(prototype, len(features), held_out, embeddings[:, 0])

@@ -3,7 +3,7 @@ import threading
 import pytest
 import torch
 
-from core.products import MANY, VERY_MANY, inner_products
+from core.products import MANY, VERY_MANY, inner_products, scannable
 
 
 @pytest.mark.parametrize("rows", [1, MANY - 1, MANY, 3 * MANY, VERY_MANY])
@@ -40,3 +40,12 @@ def test_threads_do_not_get_each_others() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_scannable_matrix_is_its_parts_below_each_other() -> None:
+    parts = [torch.randn(n, 5) for n in (3, 0, 1)]
+    found = scannable(parts)
+    assert torch.equal(found, torch.cat(parts))
+    assert found.is_contiguous()
+    parts[0].zero_()
+    assert found.abs().min() > 0, "a copy of its own"

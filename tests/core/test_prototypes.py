@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from core.bank import ClassId, PrototypeBank
-from core.prototypes import WELL_KNOWN, mean_prototypes, supported_by_neighbours
+from core.prototypes import DAMPING, MOST_SPANNING, WELL_KNOWN, Prior, mean_prototypes, supported
 
 DIM = 5
 TEEN = 10 / 3  # prior shots that make five shots TEEN with α = 0.4
@@ -25,7 +25,7 @@ def bank_of(shots: list[int]) -> PrototypeBank:
     return PrototypeBank.empty(DIM).with_classes(ids, 2 * vectors(len(shots), seed=3), shots)
 
 
-def neighbours_guess(prototype: list[float], references: list[list[float]], sharpness: float) -> list[float]:
+def neighbours_guess(prototype: list[float], references: list[list[float]], sharpness: float = 16.0) -> list[float]:
     """Σ_b softmax(sharpness · cos(p, b)) · b over references at unit length."""
 
     def unit(vector: list[float]) -> list[float]:
@@ -40,6 +40,16 @@ def neighbours_guess(prototype: list[float], references: list[list[float]], shar
         sum(score * reference[i] for score, reference in zip(scores, references, strict=True)) / sum(scores)
         for i in range(DIM)
     ]
+
+
+def span_guess(prototype: list[float], references: list[list[float]]) -> list[float]:
+    """Ridge regression of the direction on the references at unit length, by its normal equations in double."""
+    units = F.normalize(torch.tensor(references, dtype=torch.double), dim=1)
+    direction = F.normalize(torch.tensor(prototype, dtype=torch.double), dim=0)
+    scatter = units.T @ units
+    hat = scatter @ torch.linalg.inv(scatter + DAMPING * torch.eye(DIM, dtype=torch.double))
+    guess: list[float] = (hat @ direction).tolist()
+    return guess
 
 
 # Means
@@ -79,17 +89,17 @@ def test_means_let_gradients_through() -> None:
 # Support
 
 
-@pytest.mark.parametrize("sharpness", [1.0, 16.0])
-def test_support_is_its_formula(sharpness: float) -> None:
+@pytest.mark.parametrize("prior", ["span", "neighbours"])
+def test_support_is_its_formula(prior: Prior) -> None:
     """p ← |p| · (n · p/|p| + m · guess) / (n + m), the guess from classes of twenty shots and more only."""
     bank = bank_of([WELL_KNOWN, 5, 300, WELL_KNOWN - 1, 25])
     prototypes, shots = 3 * vectors(3), [1, 5, 12]
 
-    supported = supported_by_neighbours(prototypes, torch.tensor(shots), bank, prior_shots=2.5, sharpness=sharpness)
+    better = supported(prototypes, torch.tensor(shots), bank, prior_shots=2.5, prior=prior)
 
     references = bank.prototypes[[0, 2, 4]].tolist()
-    for prototype, n, actual in zip(prototypes.tolist(), shots, supported.tolist(), strict=True):
-        guess = neighbours_guess(prototype, references, sharpness)
+    for prototype, n, actual in zip(prototypes.tolist(), shots, better.tolist(), strict=True):
+        guess = {"span": span_guess, "neighbours": neighbours_guess}[prior](prototype, references)
         length = math.hypot(*prototype)
         expected = [
             length * (n * own / length + 2.5 * other) / (n + 2.5) for own, other in zip(prototype, guess, strict=True)
@@ -97,17 +107,58 @@ def test_support_is_its_formula(sharpness: float) -> None:
         assert expected == pytest.approx(actual, abs=1e-5)
 
 
-def test_with_five_shots_support_is_teen() -> None:
+def test_with_five_shots_support_of_neighbours_is_teen() -> None:
     """(1 − 0.4)·p + 0.4·Σ softmax(16·cos(p, b))·b for vectors of unit length, as TEEN prints it."""
     bank = bank_of([100] * 4)
     prototypes = F.normalize(vectors(3), dim=1)
 
-    supported = supported_by_neighbours(prototypes, torch.tensor([5, 5, 5]), bank, prior_shots=TEEN)
+    better = supported(prototypes, torch.tensor([5, 5, 5]), bank, prior_shots=TEEN, prior="neighbours")
 
-    for prototype, actual in zip(prototypes.tolist(), supported.tolist(), strict=True):
-        guess = neighbours_guess(prototype, bank.prototypes.tolist(), 16.0)
+    for prototype, actual in zip(prototypes.tolist(), better.tolist(), strict=True):
+        guess = neighbours_guess(prototype, bank.prototypes.tolist())
         expected = [0.6 * own + 0.4 * other for own, other in zip(prototype, guess, strict=True)]
         assert expected == pytest.approx(actual, abs=1e-5)
+
+
+def test_what_lies_in_the_span_stays_and_what_lies_beyond_fades() -> None:
+    bank = PrototypeBank.empty(DIM).with_classes([ClassId(7), ClassId(9)], 3 * torch.eye(DIM)[:2], [30, 30])
+    prototypes = torch.tensor([[0.6, 0.8, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
+
+    inside, beyond = supported(prototypes, torch.tensor([5, 5]), bank, prior_shots=5.0)
+
+    assert torch.allclose(inside, prototypes[0] * (5 + 5 / (1 + DAMPING)) / 10, atol=1e-6)
+    assert torch.allclose(beyond, prototypes[1] / 2, atol=1e-6)
+
+
+def test_noise_of_few_shots_fades() -> None:
+    """Classes differ in ten of forty dimensions, pictures in all of them: support brings means nearer to the truth."""
+    generator = torch.Generator().manual_seed(1)
+    truths = torch.zeros(80, 40)
+    truths[:, :10] = torch.randn(80, 10, generator=generator)
+    many, few = torch.arange(60), torch.arange(60, 80)
+    bank = PrototypeBank.empty(40).with_classes([ClassId(int(row)) for row in many], truths[many], [100] * 60)
+    means = truths[few] + 0.5 * torch.randn(20, 40, generator=generator)
+
+    better = supported(means, torch.full((20,), 5), bank, prior_shots=5.0)
+
+    assert (F.cosine_similarity(better, truths[few]) > F.cosine_similarity(means, truths[few])).all()
+
+
+def test_with_very_many_classes_the_ones_that_resemble_span() -> None:
+    """Otherwise all of space would be spanned, and nothing could be told from it."""
+    generator = torch.Generator().manual_seed(2)
+    count = MOST_SPANNING + 40
+    everything = torch.randn(count, DIM, generator=generator)
+    bank = PrototypeBank.empty(DIM).with_classes([ClassId(row) for row in range(count)], everything, [100] * count)
+    prototypes = vectors(2)
+
+    better = supported(prototypes, torch.tensor([5, 5]), bank, prior_shots=5.0)
+
+    for own, actual in zip(prototypes, better, strict=True):
+        nearest = F.cosine_similarity(own[None], everything).topk(MOST_SPANNING).indices.tolist()
+        guess = span_guess(own.tolist(), everything[nearest].tolist())
+        expected = (own + own.norm() * torch.tensor(guess)) / 2
+        assert torch.allclose(expected, actual, atol=1e-4)
 
 
 @pytest.mark.parametrize("shots", [[], [1], [WELL_KNOWN - 1] * 3])
@@ -115,27 +166,27 @@ def test_without_well_known_classes_nothing_changes(shots: list[int]) -> None:
     """An empty bank, or one of few shots only, has no support to give."""
     prototypes = vectors(3)
 
-    supported = supported_by_neighbours(prototypes, torch.tensor([1, 5, 9]), bank_of(shots), prior_shots=TEEN)
+    better = supported(prototypes, torch.tensor([1, 5, 9]), bank_of(shots), prior_shots=TEEN)
 
-    assert torch.equal(prototypes, supported)
+    assert torch.equal(prototypes, better)
 
 
 def test_a_prior_worth_nothing_changes_nothing() -> None:
     """The paper has no such support, and switching it off is exact."""
     prototypes = vectors(3)
 
-    supported = supported_by_neighbours(prototypes, torch.tensor([1, 5, 9]), bank_of([100]), prior_shots=0.0)
+    better = supported(prototypes, torch.tensor([1, 5, 9]), bank_of([100]), prior_shots=0.0)
 
-    assert torch.equal(prototypes, supported)
+    assert torch.equal(prototypes, better)
 
 
 def test_the_pull_fades_as_a_class_gets_more_shots() -> None:
     """The same prototype moves less with every further picture behind it."""
     prototypes, shots = vectors(1).repeat(5, 1), [1, 2, 5, 50, 5000]
 
-    supported = supported_by_neighbours(prototypes, torch.tensor(shots), bank_of([100] * 3), prior_shots=TEEN)
+    better = supported(prototypes, torch.tensor(shots), bank_of([100] * 3), prior_shots=TEEN)
 
-    moves = (supported - prototypes).norm(dim=1).tolist()
+    moves = (better - prototypes).norm(dim=1).tolist()
     assert all(later < 0.9 * earlier for earlier, later in pairwise(moves))
     assert moves[-1] < 0.01
 
@@ -145,11 +196,11 @@ def test_support_comes_from_the_class_that_resembles() -> None:
     bank = PrototypeBank.empty(DIM).with_classes([ClassId(7), ClassId(9)], torch.eye(DIM)[:2], [30, 30])
     prototypes = torch.tensor([[0.8, 0.1, 0.6, 0.0, 0.0]])
 
-    supported = supported_by_neighbours(prototypes, torch.tensor([5]), bank, prior_shots=TEEN)
+    better = supported(prototypes, torch.tensor([5]), bank, prior_shots=TEEN, prior="neighbours")
 
     before, after = (
         F.cosine_similarity(prototypes, torch.eye(DIM)[:2]),
-        F.cosine_similarity(supported, torch.eye(DIM)[:2]),
+        F.cosine_similarity(better, torch.eye(DIM)[:2]),
     )
     assert after[0] > before[0] + 0.05
     assert after[1] < before[1]
@@ -161,18 +212,18 @@ def test_support_comes_from_the_newest_prototypes() -> None:
     new = old.with_copies(vectors(1, seed=8))
     prototypes, shots = vectors(2), torch.tensor([1, 1])
 
-    supported = supported_by_neighbours(prototypes, shots, new, prior_shots=TEEN)
+    better = supported(prototypes, shots, new, prior_shots=TEEN)
 
     fresh = PrototypeBank.empty(DIM).with_classes([ClassId(1)], vectors(1, seed=8), [100])
-    assert torch.equal(supported_by_neighbours(prototypes, shots, fresh, prior_shots=TEEN), supported)
-    assert not torch.equal(supported_by_neighbours(prototypes, shots, old, prior_shots=TEEN), supported)
+    assert torch.equal(supported(prototypes, shots, fresh, prior_shots=TEEN), better)
+    assert not torch.equal(supported(prototypes, shots, old, prior_shots=TEEN), better)
 
 
 def test_classes_set_aside_lend_no_support() -> None:
     """As if the bank never had them."""
     prototypes, shots, bank = vectors(2), torch.tensor([5, 5]), bank_of([100, 100, 100])
 
-    supported = supported_by_neighbours(prototypes, shots, bank, prior_shots=TEEN, besides=[ClassId(50)])
+    better = supported(prototypes, shots, bank, prior_shots=TEEN, besides=[ClassId(50)])
 
-    expected = supported_by_neighbours(prototypes, shots, bank.without([ClassId(50)]), prior_shots=TEEN)
-    assert torch.equal(expected, supported)
+    expected = supported(prototypes, shots, bank.without([ClassId(50)]), prior_shots=TEEN)
+    assert torch.equal(expected, better)
