@@ -23,6 +23,7 @@ done
 ablation() { local name=$1; shift; fscil --method protoquad --name "ablation-$name" "$@"; }
 ablation no-training --set incremental.epochs=0
 ablation no-prior --set incremental.prior_shots=0
+ablation prior-neighbours --set incremental.prior=neighbours --set incremental.prior_shots=3
 ablation no-calibration --no-calibration
 ablation no-drift --no-drift
 ablation no-gate --no-gate

@@ -20,7 +20,7 @@ console = Console()
 def load(
     backbone: Annotated[str, typer.Option(help=f"One of {', '.join(backbones.NAMES)}.")] = "efficientnet_lite0",
     classes: Annotated[int, typer.Option(help="How many classes are known.", min=40)] = 100,
-    quick: Annotated[bool, typer.Option("--quick", help="At most two minutes: one round, small pictures.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="At most two minutes: fewer rounds, small pictures.")] = False,
     out: Annotated[Path | None, typer.Option(help="Where a JSON file of the figures goes.")] = None,
 ) -> None:
     """Answers a second and latency of this service, of LitServe, of plain FastAPI, and the in-process limit."""

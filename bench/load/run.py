@@ -27,13 +27,14 @@ class Length:
 
     seconds: float  # of each load
     warm: float
-    rounds: int  # how often each load is taken; the median counts
+    rounds: int  # how often servers are compared at saturation; the median counts
+    lighter: int  # in how many of them lighter loads are taken too
     large: bool = True
     rates: Sequence[float] = SHARES
 
 
-FULL = Length(seconds=8.0, warm=1.0, rounds=3)
-QUICK = Length(seconds=5.0, warm=0.5, rounds=1, large=False, rates=(STEADY,))
+FULL = Length(seconds=8.0, warm=1.0, rounds=3, lighter=3)
+QUICK = Length(seconds=3.0, warm=0.5, rounds=2, lighter=1, large=False, rates=(STEADY,))
 
 
 @dataclass
@@ -79,8 +80,8 @@ class Findings:
 
 
 def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median over rounds; one that did not answer at all is told of apart."""
-    return median(mine / max(other, 1e-9) for mine, other in zip(ours, theirs, strict=True))
+    """The median over the rounds that have both; one that did not answer at all is told of apart."""
+    return median(mine / max(other, 1e-9) for mine, other in zip(ours, theirs, strict=False))
 
 
 def run(backbone: str, classes: int, folder: Path, make_home: MakeHome, length: Length, tell: Tell) -> Findings:
@@ -98,8 +99,8 @@ def run(backbone: str, classes: int, folder: Path, make_home: MakeHome, length: 
         tell(f"{len(everybody)} servers are up")
         for server in everybody:
             server.pause()
-        for _ in range(length.rounds):
-            for load in CALLERS:
+        for number in range(length.rounds):
+            for load in CALLERS if number < length.lighter else (SATURATED,):
                 for server in everybody:
                     _closed(findings, server, f"small {load}", small, 0, load, length, tell)
             findings.limit.append(limit(backbone, file, small, length.seconds))
