@@ -23,7 +23,7 @@ def inner_products(queries: Tensor, targets: Tensor) -> Tensor:
     if len(targets) < MANY or targets.device.type != "cpu":
         return queries @ targets.T
     product = _product(targets.shape[1], on_all_cores=len(targets) >= VERY_MANY)
-    return product(targets, queries).T.contiguous()
+    return product.lent(targets, queries).T.clone(memory_format=torch.contiguous_format)
 
 
 def scannable(rows: Sequence[Tensor]) -> Tensor:

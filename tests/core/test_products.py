@@ -49,3 +49,12 @@ def test_a_scannable_matrix_is_its_parts_below_each_other() -> None:
     assert found.is_contiguous()
     parts[0].zero_()
     assert found.abs().min() > 0, "a copy of its own"
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+def test_an_answer_stays_when_another_is_asked_for(queries: int) -> None:
+    many, some = torch.randn(MANY, 16), torch.randn(queries, 16)
+    first = inner_products(some, many)
+    kept = first.clone()
+    inner_products(-some, many)
+    assert torch.equal(first, kept)
