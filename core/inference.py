@@ -155,11 +155,16 @@ class Requests:
 
     def lent(self, *inputs: Tensor) -> Tensor:
         """The result where it was computed: the next call of the same thread writes to the same place."""
+        import openvino
+
         request = getattr(self._own, "request", None)
         if request is None:
             request = self._own.request = self._network.create_infer_request()
-        given = [np.ascontiguousarray(tensor.numpy()) for tensor in inputs]
-        return torch.from_numpy(request.infer(given, share_inputs=True, share_outputs=True)[0])
+        # Set one by one: handed to `infer`, they would be held on to until the thread asks again, if it ever does.
+        given = [openvino.Tensor(np.ascontiguousarray(tensor.numpy()), shared_memory=True) for tensor in inputs]
+        for place, tensor in enumerate(given):
+            request.set_input_tensor(place, tensor)
+        return torch.from_numpy(request.infer(share_outputs=True)[0])
 
 
 def on_one_core(forward: Forward) -> Forward:

@@ -1,4 +1,6 @@
+import gc
 import threading
+import weakref
 
 import pytest
 import torch
@@ -58,3 +60,13 @@ def test_an_answer_stays_when_another_is_asked_for(queries: int) -> None:
     kept = first.clone()
     inner_products(-some, many)
     assert torch.equal(first, kept)
+
+
+def test_a_matrix_of_the_past_is_not_held_on_to() -> None:
+    """It may be of half a gigabyte, and each thread's request would keep another."""
+    many = torch.randn(MANY, 16).numpy()
+    gone = weakref.ref(many)
+    inner_products(torch.randn(2, 16), torch.from_numpy(many))
+    del many
+    gc.collect()
+    assert gone() is None
