@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.bank import ClassId, looked_up
 from core.errors import UnknownClass
-from core.products import inner_products, scannable
+from core.products import best_at_once, inner_products, scannable
 from core.prototypes import Prototyped
 from core.space import Space
 
@@ -72,6 +72,11 @@ class NearestClassMean:
         return len(self.class_ids)
 
     @property
+    def best_at_once(self) -> int:
+        """How many pictures to gather for a prediction, where that takes nobody's time."""
+        return best_at_once(self.prototypes)
+
+    @property
     def known_ids(self) -> KeysView[ClassId]:
         """The classes, to look one up in."""
         return self._row.keys()
@@ -125,8 +130,9 @@ class NearestClassMean:
         nearest = distances.topk(min(top_k, len(self.class_ids)), dim=1, largest=False)
         # A softmax over all classes, worked out for the nearest alone: there may be a hundred thousand others.
         scale = -1 / self.certainty.temperature
-        everything = distances.mul_(scale).logsumexp(1, keepdim=True)  # in place: they are many
-        confidences = (nearest.values * scale - everything).exp()
+        first = nearest.values[:, :1]
+        everything = distances.sub_(first).mul_(scale).exp_().sum(1, keepdim=True)  # in place: they are many
+        confidences = (nearest.values - first).mul_(scale).exp_() / everything
         rows = zip(nearest.indices.tolist(), nearest.values.tolist(), confidences.tolist(), strict=True)
         return [self._prediction(*row) for row in rows]
 

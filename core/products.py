@@ -14,13 +14,24 @@ MANY = 2_000  # rows: below, a product takes no time beside the network that mad
 VERY_MANY = 32_000  # rows: beyond, all cores share it, or the others would wait for its end
 
 
+def best_at_once(targets: Tensor) -> int:
+    """How many queries to gather for one product, if that is to be had for nothing.
+
+    With fewer, reading the targets from memory takes longer than the arithmetic; the more so, the less of them the
+    processor's caches hold.
+    """
+    if not _take_long(targets):
+        return 1
+    return 8 if len(targets) < VERY_MANY else 16
+
+
 def inner_products(queries: Tensor, targets: Tensor) -> Tensor:
     """Queries (n, M), targets (K, M) → (n, K), without gradients.
 
     Torch spends most of the time for a few queries on rearranging the many targets. OpenVINO, with the targets first,
     takes them as they lie, and half as long.
     """
-    if len(targets) < MANY or targets.device.type != "cpu":
+    if not _take_long(targets):
         return queries @ targets.T
     product = _product(targets.shape[1], on_all_cores=len(targets) >= VERY_MANY)
     return product.lent(targets, queries).T.clone(memory_format=torch.contiguous_format)
@@ -34,6 +45,10 @@ def scannable(rows: Sequence[Tensor]) -> Tensor:
     if rows[0].device.type != "cpu":
         return torch.cat(list(rows))
     return torch.from_numpy(np.concatenate([some.detach().numpy() for some in rows]))
+
+
+def _take_long(targets: Tensor) -> bool:
+    return len(targets) >= MANY and targets.device.type == "cpu"
 
 
 @cache

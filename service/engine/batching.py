@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from core.images import joined
 from core.inference import Forward, on_one_core
+from service.engine.gathering import Found, Gathering, Read
 from service.engine.network import Network
 
 log = structlog.get_logger()
@@ -27,11 +28,6 @@ log = structlog.get_logger()
 
 class Overloaded(Exception):
     """More pictures wait than may."""
-
-
-Found = TypeVar("Found")
-Read = Callable[[Tensor], Sequence[Found]]
-"""Features (n, M) to what is wanted of each picture. What is equal is called once for a whole batch."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,7 @@ class _Job:
     network: Network
     pictures: Tensor  # (n, 3, s, s)
     read: Read[Any]
+    together: int
     answer: "Future[list[Any]]" = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
     taken: int = 0
@@ -92,6 +89,12 @@ class _Share:
         return len(self.pictures)
 
 
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    shares: Sequence[_Share]
+    alone: bool  # nothing else is computed or waits
+
+
 class Batcher:
     """Threads that feed the network; `submit` may be called from any other."""
 
@@ -107,7 +110,7 @@ class Batcher:
         self._jobs: deque[_Job] = deque()
         self._queued = 0
         self._busy = 0  # threads that compute
-        self._unread: dict[Read[Any], dict[_Share, Tensor]] = {}  # features, for the thread that is reading such
+        self._unread: Gathering[_Share] = Gathering(patience=2 * shape.threads)
         self._news = threading.Condition()
         self._closing = False
         self._threads = [
@@ -125,9 +128,14 @@ class Batcher:
     def alive(self) -> bool:
         return all(thread.is_alive() for thread in self._threads)
 
-    def submit(self, network: Network, pictures: Tensor, read: Read[Found]) -> "Future[list[Found]]":
-        """What is found in each of the pictures (n, 3, s, s); cancel the future to take the request back."""
-        job = _Job(network, pictures, read)
+    def submit(
+        self, network: Network, pictures: Tensor, read: Read[Found], *, together: int = 1
+    ) -> "Future[list[Found]]":
+        """What is found in each of the pictures (n, 3, s, s); cancel the future to take the request back.
+
+        Together: how many pictures are best read at once, if the cores have other work until then.
+        """
+        job = _Job(network, pictures, read, together)
         with self._news:
             if self._closing:
                 raise Overloaded("the service is stopping")
@@ -147,22 +155,30 @@ class Batcher:
             thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._news:
-                self._news.wait_for(lambda: self._jobs or self._closing)
-                if not self._jobs:
-                    return
-                shares = self._take()
-                if not shares:
-                    continue
+        while (batch := self._next()) is not None:
+            if batch.shares:
+                self._compute(batch)
+            while (due := self._due()) is not None:
+                self._read(*due)
+                with self._news:
+                    self._unread.done(due[0])
+
+    def _next(self) -> "_Batch | None":
+        """What to compute, perhaps nothing, as soon as there is any; None when there will be no more."""
+        with self._news:
+            self._news.wait_for(lambda: self._jobs or self._closing)
+            if not self._jobs:
+                return None
+            shares = self._take()
+            if shares:
                 self._busy += 1
-                if self._jobs:
-                    self._news.notify()  # there is enough for another
-                alone = self._busy == 1 and not self._jobs
-            features = self._computed(shares, alone)
-            with self._news:
-                self._busy -= 1  # before anybody is answered: who asks again at once finds the cores free
-            self._answer(features)
+            if self._jobs:
+                self._news.notify()  # there is enough for another
+            return _Batch(shares, alone=self._busy == 1 and not self._jobs)
+
+    def _due(self) -> tuple[Read[Any], dict[_Share, Tensor]] | None:
+        with self._news:
+            return self._unread.take(idle=not self._busy and not self._jobs)
 
     def _take(self) -> list[_Share]:
         """The next batch: of every request a share, in the order they came, until it is full.
@@ -195,34 +211,20 @@ class Batcher:
             self._jobs.remove(job)
             self._queued -= job.left
 
-    def _computed(self, shares: Sequence[_Share], alone: bool) -> Mapping[_Share, Tensor]:
-        """The features of each; of none where the network fails."""
-        self.on_batch(sum(map(len, shares)), time.monotonic() - min(share.job.since for share in shares))
+    def _compute(self, batch: "_Batch") -> None:
+        """The features of each picture, for whoever reads them."""
+        self.on_batch(sum(map(len, batch.shares)), time.monotonic() - min(share.job.since for share in batch.shares))
+        features: Mapping[_Share, Tensor] = {}
         try:
-            return _features(shares, (lambda forward: forward) if alone else on_one_core)
+            features = _features(batch.shares, (lambda forward: forward) if batch.alone else on_one_core)
         except Exception as error:
             log.exception("the network failed")
-            self._fail(shares, error)
-            return {}
-
-    def _answer(self, features: Mapping[_Share, Tensor]) -> None:
-        """What comes from other threads while one is reading is read by that one, all at once.
-
-        Among a hundred thousand classes eight pictures are looked up in the time of two.
-        """
-        for read, shares in _grouped(features, lambda share: share.job.read):
-            some = {share: features[share] for share in shares}
-            with self._news:
-                if read in self._unread:
-                    self._unread[read] |= some
-                    continue
-                self._unread[read] = {}
-            while some:
-                self._read(read, some)
-                with self._news:
-                    some = self._unread.pop(read)
-                    if some:
-                        self._unread[read] = {}
+            self._fail(batch.shares, error)
+        with self._news:
+            self._busy -= 1  # before anybody is answered: who asks again at once finds the cores free
+            self._unread.batch_done()
+            for share, own in features.items():
+                self._unread.add(share.job.read, share.job.together, {share: own})
 
     def _read(self, read: Read[Any], features: Mapping[_Share, Tensor]) -> None:
         try:

@@ -69,6 +69,10 @@ class Nearest:
     served: Served
     top_k: int
 
+    @property
+    def together(self) -> int:
+        return self.served.classifier.best_at_once
+
     def __call__(self, features: torch.Tensor) -> list[Prediction]:
         return self.served.classifier.predict(features, self.top_k)
 

@@ -59,7 +59,10 @@ async def _views(uploads: Sequence[Upload], framing: Framing, max_pixels: int) -
 
 
 async def _predictions(service: Parts, served: Served, pictures: Tensor, top_k: int) -> list[Prediction]:
-    answers = await asyncio.wrap_future(service.batcher.submit(served.network, pictures, Nearest(served, top_k)))
+    nearest = Nearest(served, top_k)
+    answers = await asyncio.wrap_future(
+        service.batcher.submit(served.network, pictures, nearest, together=nearest.together)
+    )
     unknown = sum(answer.unknown for answer in answers)
     service.metrics.predicted(served.model, known=len(answers) - unknown, unknown=unknown)
     return answers

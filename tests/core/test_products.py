@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 
-from core.products import MANY, VERY_MANY, inner_products, scannable
+from core.products import MANY, VERY_MANY, best_at_once, inner_products, scannable
 
 
 @pytest.mark.parametrize("rows", [1, MANY - 1, MANY, 3 * MANY, VERY_MANY])
@@ -70,3 +70,8 @@ def test_a_matrix_of_the_past_is_not_held_on_to() -> None:
     del many
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize(("rows", "queries"), [(1, 1), (MANY - 1, 1), (MANY, 8), (VERY_MANY, 16)])
+def test_the_more_rows_the_more_queries_are_worth_gathering(rows: int, queries: int) -> None:
+    assert best_at_once(torch.rand(rows, 2)) == queries
