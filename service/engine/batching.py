@@ -1,7 +1,7 @@
 """Batches without waiting: whenever a core is free it takes what is queued.
 
 An idle service answers one picture at once, on all cores; under load batches grow by themselves, and each core works on
-one of its own: cores that share a batch wait for each other, the more so the busier the machine is. There are more
+a picture of its own: cores that share one wait for each other, the more so the busier the machine is. There are more
 threads than cores, so that no core waits for Python. A request of many pictures gives way to others after each share of
 it, and one whose caller has gone away is dropped.
 """
@@ -47,11 +47,11 @@ IN_TURN = Shape()  # for CUDA, which one thread keeps busy
 
 
 def on_cores(cores: int) -> Shape:
-    """Two threads more than cores: while one gets a batch ready or tells its answers, the cores go on with others'.
+    """One thread more than cores: while it gets a batch ready or tells its answers, the cores go on with others'.
 
-    Of more than a few pictures at a time a core computes no more a second, and each of them waits longer.
+    Of more than a few pictures at a time the cores compute no more a second, and each of them waits longer.
     """
-    return Shape(threads=cores + 2, most_images=8)
+    return Shape(threads=cores + 1, most_images=4)
 
 
 @dataclass(eq=False)
