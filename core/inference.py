@@ -190,10 +190,6 @@ class Requests:
         self._own = threading.local()
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        return self.lent(*inputs).clone()
-
-    def lent(self, *inputs: Tensor) -> Tensor:
-        """The result where it was computed: the next call of the same thread writes to the same place."""
         request = getattr(self._own, "request", None)
         if request is None:
             request = self._own.request = self._network.create_infer_request()
@@ -201,7 +197,8 @@ class Requests:
         given = [_lent(np.ascontiguousarray(tensor.numpy())) for tensor in inputs]
         for place, tensor in enumerate(given):
             request.set_input_tensor(place, tensor)
-        return torch.from_numpy(request.infer(share_outputs=True)[0])
+        result = torch.from_numpy(request.infer(share_outputs=True)[0])
+        return result.clone()  # the next call of the same thread writes to the same place
 
 
 def _on_cpu(graph: Any, settings: Mapping[str, int]) -> Any:

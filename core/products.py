@@ -17,12 +17,9 @@ VERY_MANY = 32_000  # rows: beyond, all cores share it, or the others would wait
 def best_at_once(targets: Tensor) -> int:
     """How many queries to gather for one product, if that is to be had for nothing.
 
-    With fewer, reading the targets from memory takes longer than the arithmetic; the more so, the less of them the
-    processor's caches hold.
+    With fewer, reading the targets from memory takes longer than the arithmetic.
     """
-    if not _take_long(targets):
-        return 1
-    return 8 if len(targets) < VERY_MANY else 16
+    return 16 if _take_long(targets) else 1
 
 
 def inner_products(queries: Tensor, targets: Tensor) -> Tensor:
@@ -33,8 +30,7 @@ def inner_products(queries: Tensor, targets: Tensor) -> Tensor:
     """
     if not _take_long(targets):
         return queries @ targets.T
-    product = _product(targets.shape[1], on_all_cores=len(targets) >= VERY_MANY)
-    return product.lent(targets, queries).T.clone(memory_format=torch.contiguous_format)
+    return _product(targets.shape[1], on_all_cores=len(targets) >= VERY_MANY)(targets, queries)
 
 
 def scannable(rows: Sequence[Tensor]) -> Tensor:
@@ -57,6 +53,7 @@ def _product(width: int, *, on_all_cores: bool) -> Requests:
     from openvino import opset13
 
     targets, queries = (opset13.parameter([-1, width], np.float32) for _ in range(2))
-    product = opset13.matmul(targets, queries, transpose_a=False, transpose_b=True)
+    product = opset13.matmul(targets, queries, transpose_a=False, transpose_b=True)  # (K, n)
+    turned = opset13.transpose(product, opset13.constant(np.array([1, 0])))  # here, where many cores take part in it
     settings = {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": usable_cores()} if on_all_cores else one_core_each()
-    return Requests(openvino.Model([product], [targets, queries]), settings)
+    return Requests(openvino.Model([turned], [targets, queries]), settings)

@@ -1,6 +1,7 @@
 """Where load benchmarks take place: a folder that goes away, and in it a model that knows as many classes as wanted."""
 
 import importlib.util
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -21,7 +22,7 @@ from protoquad.plain_errors import Refused, plain_errors
 from store import catalogue, versions
 from store.database import Database, now
 from store.models import ClassRow, Model
-from store.settings import DATABASE
+from store.settings import DATABASE, Settings
 from store.versions import PrototypeRow
 
 
@@ -31,6 +32,8 @@ def folder_for(package: str) -> Iterator[Path]:
     with plain_errors():
         if importlib.util.find_spec(package) is None:
             raise Refused(f"{package} is not installed; run `pip install -c constraints.txt -e '.[load]'`")
+        # Servers start in homes of their own, and need not prepare a backbone that this home has ready.
+        os.environ["PROTOQUAD_CACHE"] = str(Settings().prepared.absolute())
         with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
             yield Path(folder)
 

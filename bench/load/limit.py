@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bench.peers.classifier import Classifier
 from core.cores import usable_cores
-from core.inference import GraphBlueprint, on_one_core
+from core.inference import compiled, on_one_core
 
 BATCH = 8
 
@@ -33,8 +33,8 @@ class Engine:
         picture = backbone.framing.blank()
         with torch.no_grad():
             activation = backbone.trunk(picture)
-        self.trunk = GraphBlueprint.of(backbone.trunk, picture).bound(backbone.trunk.state_dict())
-        self.tail = GraphBlueprint.of(backbone.tail, activation).bound(backbone.tail.state_dict())
+        self.trunk = compiled(backbone.trunk, picture, device=torch.device("cpu"))
+        self.tail = compiled(backbone.tail, activation, device=torch.device("cpu"))
         self.nearest = classifier.nearest
 
     def __call__(self, pictures: Tensor) -> int:
