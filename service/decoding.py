@@ -28,6 +28,8 @@ async def each(work: Callable[[Thing], Result], things: Sequence[Thing]) -> list
     Of one request no more wait for a thread than there are threads: the single picture of another comes between them.
     """
     loop = asyncio.get_running_loop()
+    if len(things) == 1:  # as most requests have it
+        return [await loop.run_in_executor(_threads, work, things[0])]
     results: dict[int, Result] = {}
     places = iter(range(len(things)))
 
