@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from core.cores import usable_cores
 from core.errors import WeightsMismatch
+from core.graphs import read_graph, reread, write_graph
 
 Engine = Literal["auto", "openvino", "torch"]
 Forward = Callable[[Tensor], Tensor]
@@ -32,7 +33,7 @@ def compiled(module: nn.Module, example: Tensor, *, device: torch.device, engine
         return _torch_forward(module, device)
     import openvino
 
-    graph = openvino.convert_model(module.eval(), example_input=example)
+    graph = reread(openvino.convert_model(module.eval(), example_input=example))
     graph.reshape([1, *example.shape[1:]])
     return _Compiled(graph)
 
@@ -67,19 +68,15 @@ class GraphBlueprint:
 
     @classmethod
     def of(cls, module: nn.Module, example: Tensor) -> "GraphBlueprint":
-        return cls(_exported(module.eval(), example))
+        return cls(reread(_exported(module.eval(), example)))
 
     @classmethod
     def read(cls, file: Path) -> "GraphBlueprint":
-        import openvino
-
-        return cls(openvino.Core().read_model(file))
+        return cls(read_graph(file))
 
     def write(self, file: Path) -> None:
         """As `file`, which ends in .xml, and a .bin beside it."""
-        import openvino
-
-        openvino.save_model(self._graph, file, compress_to_fp16=False)
+        write_graph(self._graph, file)
 
     def bound(self, weights: Mapping[str, Tensor]) -> Forward:
         from openvino import opset13

@@ -18,11 +18,11 @@ from core.state import LearnerState, Weights, weights_of
 from learners.blobs import to_blob
 from learners.loading import weights_blob
 from migrations import schema
-from protoquad.plain_errors import Refused, plain_errors
+from protoquad.plain_errors import Refused, plain_errors, settings
 from store import catalogue, versions
 from store.database import Database, now
 from store.models import ClassRow, Model
-from store.settings import DATABASE, Settings
+from store.settings import DATABASE
 from store.versions import PrototypeRow
 
 
@@ -33,7 +33,7 @@ def folder_for(package: str) -> Iterator[Path]:
         if importlib.util.find_spec(package) is None:
             raise Refused(f"{package} is not installed; run `pip install -c constraints.txt -e '.[load]'`")
         # Servers start in homes of their own, and need not prepare a backbone that this home has ready.
-        os.environ["PROTOQUAD_CACHE"] = str(Settings().prepared.absolute())
+        os.environ["PROTOQUAD_CACHE"] = str(settings().prepared.absolute())
         with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
             yield Path(folder)
 
