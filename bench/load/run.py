@@ -34,7 +34,7 @@ class Length:
 
 
 FULL = Length(seconds=8.0, warm=1.0, rounds=3, lighter=3)
-QUICK = Length(seconds=3.0, warm=0.5, rounds=2, lighter=1, large=False, rates=(STEADY,))
+QUICK = Length(seconds=2.0, warm=0.5, rounds=2, lighter=1, large=False, rates=(STEADY,))
 
 
 @dataclass
