@@ -7,6 +7,7 @@ torch in channels-last order. The weights are taken as they are at the time of t
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -151,16 +152,15 @@ class _SideBySide:
         pictures = np.ascontiguousarray(batch.numpy())
         results = np.empty((len(pictures), *self._shape), np.float32)
         requests = self._requests()
-        try:
+        with ExitStack() as ending:  # whatever fails, none may write on after the results are gone
+            for request in requests:
+                ending.callback(request.wait)
             for place in range(len(pictures)):
                 request = requests[place % len(requests)]
                 request.wait()
                 request.set_input_tensor(0, _lent(pictures[place : place + 1]))
                 request.set_output_tensor(0, _lent(results[place : place + 1]))
                 request.start_async()
-        finally:
-            for request in requests:  # whatever happens, none may write on after the results are gone
-                request.wait()
         return torch.from_numpy(results)
 
     def _requests(self) -> list[Any]:
