@@ -24,11 +24,13 @@ Engine = Literal["auto", "openvino", "torch"]
 Forward = Callable[[Tensor], Tensor]
 
 
-def compiled(module: nn.Module, example: Tensor, *, device: torch.device, engine: Engine = "auto") -> Forward:
+def compiled(
+    module: nn.Module, example: Tensor, *, device: torch.device, engine: Engine = "auto", heavy: bool = True
+) -> Forward:
     """A function that computes `module` for any batch size, without gradients, answering on the CPU.
 
     For what is kept as long as the process lives: torch holds on to what it has traced, weights and all. What comes and
-    goes is bound to a blueprint.
+    goes is bound to a blueprint. Heavy: see there.
     """
     if chosen(engine, device) == "torch":
         return _torch_forward(module, device)
@@ -36,7 +38,7 @@ def compiled(module: nn.Module, example: Tensor, *, device: torch.device, engine
 
     graph = reread(openvino.convert_model(module.eval(), example_input=example))
     graph.reshape([1, *example.shape[1:]])
-    return _Compiled(graph)
+    return _on_cores(graph, heavy=heavy)
 
 
 class Blueprint(Protocol):
@@ -45,8 +47,11 @@ class Blueprint(Protocol):
     A service gets new weights with every version and has to serve them within a second; conversion alone takes two.
     """
 
-    def bound(self, weights: Mapping[str, Tensor]) -> Forward:
-        """As `compiled`, with these weights by their names in the module; nothing else of them is kept."""
+    def bound(self, weights: Mapping[str, Tensor], *, heavy: bool) -> Forward:
+        """As `compiled`, with these weights by their names in the module; nothing else of them is kept.
+
+        Heavy: one picture alone is worth all cores, which takes compiling twice and holding the weights twice.
+        """
 
 
 class TorchBlueprint:
@@ -54,7 +59,8 @@ class TorchBlueprint:
         self.module = module
         self.device = device
 
-    def bound(self, weights: Mapping[str, Tensor]) -> Forward:
+    def bound(self, weights: Mapping[str, Tensor], *, heavy: bool) -> Forward:
+        del heavy  # torch shares the cores out anew in each call
         _require_fitting(weights, {name: tuple(weight.shape) for name, weight in self.module.state_dict().items()})
         copy = deepcopy(self.module)
         copy.load_state_dict(weights)
@@ -79,7 +85,7 @@ class GraphBlueprint:
         """As `file`, which ends in .xml, and a .bin beside it."""
         write_graph(self._graph, file)
 
-    def bound(self, weights: Mapping[str, Tensor]) -> Forward:
+    def bound(self, weights: Mapping[str, Tensor], *, heavy: bool) -> Forward:
         from openvino import opset13
 
         graph = self._graph.clone()
@@ -90,7 +96,7 @@ class GraphBlueprint:
             place.output(0).replace(opset13.constant(weights[name].detach().numpy()).output(0))
             graph.remove_parameter(place)
         graph.reshape([1, *graph.input(0).partial_shape[1:]])
-        return _Compiled(graph)
+        return _on_cores(graph, heavy=heavy)
 
 
 def _require_fitting(weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -119,19 +125,25 @@ def _torch_forward(module: nn.Module, device: torch.device) -> Forward:
     return forward
 
 
-class _Compiled:
-    """A network on OpenVINO, for one picture at a time: alone it has all cores, of several each has one.
+def _on_cores(graph: Any, *, heavy: bool) -> Forward:
+    """On OpenVINO, one picture at a time: a batch in one call would be slower by a fifth.
 
-    A batch in one call would be slower by a fifth: what early layers make of eight pictures fits into no cache, and
-    where the size of a batch may vary, each call begins with working out the shapes.
+    What early layers make of eight pictures fits into no cache, and where the size of a batch may vary, each call
+    begins with working out the shapes.
     """
+    cores = usable_cores()
+    side_by_side = _SideBySide(graph)
+    if not heavy or cores == 1:
+        return side_by_side
+    return _Hurried(Requests(graph, {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": cores}), side_by_side)
 
-    def __init__(self, graph: Any) -> None:
-        cores = usable_cores()
-        self.on_one_core: Forward = _SideBySide(graph)
-        self._on_all: Forward = (
-            Requests(graph, {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": cores}) if cores > 1 else self.on_one_core
-        )
+
+class _Hurried:
+    """A picture alone has all cores, of several each has one."""
+
+    def __init__(self, on_all: Forward, on_one_core: Forward) -> None:
+        self._on_all = on_all
+        self.on_one_core = on_one_core
 
     def __call__(self, batch: Tensor) -> Tensor:
         return self._on_all(batch) if len(batch) == 1 else self.on_one_core(batch)
@@ -146,12 +158,13 @@ class _SideBySide:
     def __init__(self, graph: Any) -> None:
         self._network = _on_cpu(graph, one_core_each())
         self._shape = tuple(self._network.output(0).shape)[1:]
+        self._ahead = 2 * usable_cores()
         self._own = threading.local()
 
     def __call__(self, batch: Tensor) -> Tensor:
         pictures = np.ascontiguousarray(batch.numpy())
         results = np.empty((len(pictures), *self._shape), np.float32)
-        requests = self._requests()
+        requests = self._requests(len(pictures))
         with ExitStack() as ending:  # whatever fails, none may write on after the results are gone
             for request in requests:
                 ending.callback(request.wait)
@@ -163,11 +176,11 @@ class _SideBySide:
                 request.start_async()
         return torch.from_numpy(results)
 
-    def _requests(self) -> list[Any]:
-        """This thread's: one that is busy refuses a second caller."""
-        if not hasattr(self._own, "requests"):
-            self._own.requests = [self._network.create_infer_request() for _ in range(2 * usable_cores())]
-        found: list[Any] = self._own.requests
+    def _requests(self, pictures: int) -> list[Any]:
+        """This thread's, for one that is busy refuses a second caller; no more than it has had use for."""
+        found: list[Any] = self._own.__dict__.setdefault("requests", [])
+        while len(found) < min(pictures, self._ahead):
+            found.append(self._network.create_infer_request())
         return found
 
 
@@ -215,6 +228,12 @@ def on_one_core(forward: Forward) -> Forward:
     """The same function for a caller beside others, who have the other cores; where there is no such, itself."""
     found: Forward = getattr(forward, "on_one_core", forward)
     return found
+
+
+def warmed(forward: Forward, example: Tensor) -> Tensor:
+    """The first call is slow, on all cores and on one: it must not be a caller's."""
+    results = [one(example) for one in {forward, on_one_core(forward)}]
+    return results[0]
 
 
 _BATCH = "batch"

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from core.backbones import Backbone
 from core.errors import BrokenKit
 from core.images import Framing
-from core.inference import Blueprint, Forward, GraphBlueprint, TorchBlueprint
+from core.inference import Blueprint, Forward, GraphBlueprint, TorchBlueprint, warmed
 from core.state import Weights, weights_of
 
 TRUNK, TAIL = "trunk.", "tail."
@@ -42,7 +43,7 @@ class Kit:
     def of(cls, backbone: Backbone, device: torch.device) -> "Kit":
         """For torch, where nothing has to be converted."""
         trunks, tails = TorchBlueprint(backbone.trunk, device), TorchBlueprint(backbone.tail, device)
-        own_trunk = trunks.bound(backbone.trunk.state_dict())
+        own_trunk = trunks.bound(backbone.trunk.state_dict(), heavy=True)
         own = weights_of(backbone, "tail")
         return cls(backbone.name, backbone.framing, backbone.dim, own, own_trunk, trunks, tails)
 
@@ -51,17 +52,23 @@ class Kit:
         about = _manifest(folder)
         weights = load_file(folder / _WEIGHTS)
         trunks, tails = (GraphBlueprint.read(folder / graph) for graph in _GRAPHS)
-        own_trunk = trunks.bound(_part(weights, TRUNK))
+        own_trunk = trunks.bound(_part(weights, TRUNK), heavy=True)
         own = {name: weight.clone() for name, weight in weights.items() if name.startswith(TAIL)}
         return cls(about["backbone"], Framing(**about["framing"]), about["dim"], own, own_trunk, trunks, tails)
+
+    @cached_property
+    def activation(self) -> Tensor:
+        """What the trunk makes of a blank picture."""
+        return warmed(self.own_trunk, self.framing.blank())
 
     def trunk(self, weights: Weights) -> Forward:
         """Shared by all models on the backbone, unless a base session trained it too."""
         trained = _part(weights, TRUNK)
-        return self.trunks.bound(trained) if trained else self.own_trunk
+        return self.trunks.bound(trained, heavy=True) if trained else self.own_trunk
 
     def tail(self, weights: Weights) -> Forward:
-        return self.tails.bound(_part({**self.own, **weights}, TAIL))
+        """Not heavy: it is computed in a moment, and compiled for every version."""
+        return self.tails.bound(_part({**self.own, **weights}, TAIL), heavy=False)
 
 
 def write_kit(backbone: Backbone, folder: Path) -> None:

@@ -164,12 +164,17 @@ def _difference(name: str, tensor: Tensor, base: Tensor | None) -> dict[str, Ten
     if base.shape != tensor.shape or base.dtype != tensor.dtype:
         raise SnapshotError(f"{name} has another shape or type than in the base weights")
     changed = (_bits(tensor) != _bits(base)).flatten().nonzero()[:, 0]
+    if 2 * len(changed) >= tensor.numel():  # with the places of its elements, it would be larger than whole
+        return {f"weights.{name}": tensor}
     return {f"changed.{name}": changed.to(torch.int32), f"values.{name}": tensor.flatten()[changed]}
 
 
 def _weights(tensors: dict[str, Tensor], base: Weights) -> Mapping[str, Tensor]:
-    weights = {}
+    weights = {key.removeprefix("weights."): tensors.pop(key) for key in list(tensors) if key.startswith("weights.")}
     for name, tensor in base.items():
+        if name in weights:
+            _require(weights[name], tuple(tensor.shape), tensor.dtype)
+            continue
         whole = tensor.clone().flatten()
         changed, values = tensors.pop(f"changed.{name}"), tensors.pop(f"values.{name}")
         _require(changed, (len(values),), torch.int32)
@@ -178,8 +183,6 @@ def _weights(tensors: dict[str, Tensor], base: Weights) -> Mapping[str, Tensor]:
             raise ValueError(f"an element of {name} stands before its beginning")
         whole[changed.long()] = values
         weights[name] = whole.view_as(tensor)
-    for key in [key for key in tensors if key.startswith("weights.")]:
-        weights[key.removeprefix("weights.")] = tensors.pop(key)
     return weights
 
 

@@ -19,6 +19,7 @@ from fastapi import FastAPI
 
 from migrations import schema
 from protoquad import logs
+from protoquad.allocator import few_arenas
 from protoquad.plain_errors import Refused, plain_errors, settings
 from protoquad.worker_process import WorkerProcess
 from service.app import create_app
@@ -41,6 +42,7 @@ def serve(
     with plain_errors():
         chosen = settings(host=host, port=port, home=home, worker=worker)
         logs.set_up(chosen)
+        few_arenas()
         with contextlib.ExitStack() as stack:
             if chosen.embedded:
                 stack.enter_context(_only_one(chosen.home))

@@ -34,7 +34,7 @@ class Engine:
         with torch.no_grad():
             activation = backbone.trunk(picture)
         self.trunk = compiled(backbone.trunk, picture, device=torch.device("cpu"))
-        self.tail = compiled(backbone.tail, activation, device=torch.device("cpu"))
+        self.tail = compiled(backbone.tail, activation, device=torch.device("cpu"), heavy=False)
         self.nearest = classifier.nearest
 
     def __call__(self, pictures: Tensor) -> int:

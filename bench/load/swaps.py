@@ -2,11 +2,12 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import httpx
 import torch
@@ -27,17 +28,18 @@ SATURATED = 32  # callers
 
 @dataclass(frozen=True)
 class Length:
-    swaps: int = 50
+    rounds: int = 5  # of a steady load and the same with swaps; the median counts
+    swaps: int = 25  # in each of them, with hardly a pause between two
+    seconds: float = 10.0  # of each load
     predictions: int = 20_000
     share: float = 0.5  # of the throughput: what callers ask for while versions are swapped
-    seconds: float = 20.0  # of each load
     settle: float = 20.0  # of load, before memory is first read
 
 
 @dataclass
 class Swapped:
-    steady: Measured
-    swapping: Measured
+    steady: list[Measured]
+    swapping: list[Measured]
     swaps: list[float]  # milliseconds until each activation was answered
     answers: int
     wrong: int
@@ -48,7 +50,8 @@ class Swapped:
         return self.megabytes[1] / self.megabytes[0] - 1
 
     def ratios(self) -> dict[str, float]:
-        return {"p99": round(self.swapping.p99 / self.steady.p99, 3), "growth": round(self.growth, 4)}
+        p99 = median(other.p99 / one.p99 for one, other in zip(self.steady, self.swapping, strict=True))
+        return {"p99": round(p99, 3), "growth": round(self.growth, 4)}
 
 
 def run_swaps(backbone: str, folder: Path, make_home: MakeHome, length: Length, tell: Tell) -> Swapped:
@@ -60,15 +63,10 @@ def run_swaps(backbone: str, folder: Path, make_home: MakeHome, length: Length, 
         settled = driven(server, pictures, 0, {**full, "seconds": length.settle})
         with _swapping(server, interval=0.5, swaps=TAILS):
             driven(server, pictures, 0, {**full, "seconds": 0.5 * TAILS + 2})
-        tell(f"{SATURATED} callers: {sentence(settled)}")
         before = server.resident_megabytes()
-        paced = {"rate": length.share * settled.rate, "warm": 1.0, "seconds": length.seconds}
-        steady = driven(server, pictures, 0, paced)
-        tell(f"at {length.share:.0%} of that: {sentence(steady)}")
-        with _swapping(server, interval=length.seconds / length.swaps, swaps=length.swaps) as swaps:
-            swapping = driven(server, pictures, 0, paced)
-        tell(f"with {len(swaps)} swaps meanwhile: {sentence(swapping)}")
-        loads = [steady, swapping]
+        tell(f"{SATURATED} callers: {sentence(settled)}; {before:.0f} MB")
+        steady, swapping, swaps = _rounds(server, pictures, length.share * settled.rate, length, tell)
+        loads = [*steady, *swapping]
         while (left := length.predictions - sum(one.answers for one in loads)) > 0:
             seconds = min(60.0, max(2.0, left / settled.rate))
             loads.append(driven(server, pictures, 0, {**full, "seconds": seconds}))
@@ -76,6 +74,22 @@ def run_swaps(backbone: str, folder: Path, make_home: MakeHome, length: Length, 
         after = server.resident_megabytes()
     answers, wrong = sum(one.answers for one in loads), sum(one.wrong for one in loads)
     return Swapped(steady, swapping, swaps, answers, wrong, (round(before, 1), round(after, 1)))
+
+
+def _rounds(
+    server: Server, pictures: Sequence[bytes], rate: float, length: Length, tell: Tell
+) -> tuple[list[Measured], list[Measured], list[float]]:
+    """In turn, so that the machine's moods hit both alike."""
+    paced = {"rate": rate, "warm": 1.0, "seconds": length.seconds}
+    steady, swapping, swaps = [], [], []
+    for _ in range(length.rounds):
+        steady.append(driven(server, pictures, 0, paced))
+        tell(f"at {length.share:.0%} of that: {sentence(steady[-1])}")
+        with _swapping(server, interval=length.seconds / length.swaps, swaps=length.swaps) as took:
+            swapping.append(driven(server, pictures, 0, paced))
+        tell(f"with {len(took)} swaps meanwhile: {sentence(swapping[-1])}; {server.resident_megabytes():.0f} MB")
+        swaps += took
+    return steady, swapping, swaps
 
 
 def tails_of(backbone: str) -> list[Weights]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from core.images import Framing
-from core.inference import Forward, on_one_core
+from core.inference import Forward, warmed
 from core.space import Space
 from learners.loading import trained
 from learners.networks import Networks
@@ -46,6 +46,7 @@ class NetworkLoader:
         kit = self.networks.kit(backbone)
         learnt = trained(db, kit.own, version)
         trunk, tail = kit.trunk(learnt.weights), kit.tail(learnt.weights)
-        for placed in (lambda forward: forward, on_one_core):
-            placed(tail)(placed(trunk)(kit.framing.blank()))  # the first call is slow: it must not be a caller's
+        if trunk is not kit.own_trunk:
+            warmed(trunk, kit.framing.blank())
+        warmed(tail, kit.activation)
         return Network(key, trunk, tail, learnt.space, kit.framing, kit.dim)

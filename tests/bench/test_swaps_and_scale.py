@@ -25,7 +25,7 @@ def measured(answers: int, p99: float) -> Measured:
 def test_versions_are_swapped_under_load(tmp_path: Path) -> None:
     """Every answer is checked; every swap is answered; memory is read before and after."""
     told: list[str] = []
-    length = swaps.Length(swaps=4, predictions=60, seconds=2.0, settle=1.0)
+    length = swaps.Length(rounds=1, swaps=4, predictions=60, seconds=2.0, settle=1.0)
 
     found = swaps.run_swaps(BACKBONE, tmp_path, make_home, length, told.append)
 
@@ -52,7 +52,7 @@ def test_ratios_are_of_what_was_measured_in_the_same_run() -> None:
     scaled = scale.Scaled(
         loads={100: [measured(100, 9.0)] * 3, 10_000: [measured(90, 9.0)] * 3}, teaching=[*[10.0] * 19, 40.0], five=4.0
     )
-    swapped = swaps.Swapped(measured(5, 10.0), measured(5, 15.0), [1.0], 10, 0, (500.0, 505.0))
+    swapped = swaps.Swapped([measured(5, 10.0)], [measured(5, 15.0)], [1.0], 10, 0, (500.0, 505.0))
 
     assert scaled.ratios() == {"throughput 10000": 0.9, "teaching": 10.0}
     assert swapped.ratios() == {"p99": 1.5, "growth": 0.01}

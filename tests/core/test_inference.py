@@ -5,15 +5,17 @@ import threading
 import weakref
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import openvino
 import pytest
 import torch
 from torch import Tensor, nn
 
+from core import inference
 from core.backbones import Backbone
 from core.errors import WeightsMismatch
-from core.inference import Blueprint, Engine, Forward, GraphBlueprint, TorchBlueprint, compiled
+from core.inference import Blueprint, Engine, Forward, GraphBlueprint, TorchBlueprint, compiled, on_one_core
 
 CPU = torch.device("cpu")
 ENGINES: tuple[Engine, ...] = ("openvino", "torch")
@@ -185,7 +187,7 @@ def test_a_blueprint_computes_with_the_weights_it_is_bound_to(made: Callable[[nn
     blueprint = made(one, torch.zeros(1, 3, 8, 8))
 
     for network in (other, one):
-        forward = blueprint.bound(network.state_dict())
+        forward = blueprint.bound(network.state_dict(), heavy=True)
         for count in (1, 2, 7):
             batch = torch.randn(count, 3, 8, 8)
             with torch.no_grad():
@@ -197,7 +199,7 @@ def test_a_bound_network_keeps_the_weights_it_was_bound_to() -> None:
     """Training the module afterwards changes nothing until it is bound again."""
     network, batch = small_network(), torch.randn(2, 3, 8, 8)
     blueprint = GraphBlueprint.of(network, batch[:1])
-    forward = blueprint.bound(network.state_dict())
+    forward = blueprint.bound(network.state_dict(), heavy=True)
     before = forward(batch)
 
     with torch.no_grad():
@@ -205,7 +207,68 @@ def test_a_bound_network_keeps_the_weights_it_was_bound_to() -> None:
             weight.mul_(2)
 
     assert torch.equal(forward(batch), before)
-    assert not torch.equal(blueprint.bound(network.state_dict())(batch), before)
+    assert not torch.equal(blueprint.bound(network.state_dict(), heavy=True)(batch), before)
+
+
+@pytest.mark.parametrize("heavy", [True, False])
+def test_only_what_is_heavy_is_compiled_for_all_cores_too(heavy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is light answers as fast on one, and is not held twice."""
+    monkeypatch.setattr(inference, "usable_cores", lambda: 2)
+    network, batch = small_network(), torch.randn(1, 3, 8, 8)
+
+    forward = GraphBlueprint.of(network, batch).bound(network.state_dict(), heavy=heavy)
+
+    assert (on_one_core(forward) is not forward) == heavy
+    assert difference(forward(batch), on_one_core(forward)(batch)) < 1e-6
+
+
+class Failing:
+    """A request that cannot be started."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+    def start_async(self) -> None:
+        raise RuntimeError("no memory")
+
+
+class Watched:
+    """A request that remembers whether it was waited for since it was last started."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self.running = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+    def start_async(self) -> None:
+        self.running = True
+        self._request.start_async()
+
+    def wait(self) -> None:
+        self._request.wait()
+        self.running = False
+
+
+def test_when_one_picture_fails_the_others_are_waited_for() -> None:
+    """They write to memory that goes away with the error; and the next batch finds its requests free."""
+    network, batch = small_network(), torch.randn(3, 3, 8, 8)
+    forward: Any = GraphBlueprint.of(network, batch[:1]).bound(network.state_dict(), heavy=False)
+    expected = forward(batch)
+    requests = forward._own.requests
+    first, second = requests[:2]
+    requests[:2] = watched, _ = Watched(first), Failing(second)
+
+    with pytest.raises(RuntimeError, match="no memory"):
+        forward(batch)
+
+    assert not watched.running
+    requests[1] = second
+    assert torch.equal(forward(batch), expected)
 
 
 def test_a_network_of_another_shape_is_refused() -> None:
@@ -213,7 +276,7 @@ def test_a_network_of_another_shape_is_refused() -> None:
     blueprint = GraphBlueprint.of(nn.Linear(3, 2), torch.zeros(1, 3))
 
     with pytest.raises(WeightsMismatch, match="bias is missing"):
-        blueprint.bound(nn.Linear(3, 2, bias=False).state_dict())
+        blueprint.bound(nn.Linear(3, 2, bias=False).state_dict(), heavy=True)
 
 
 def test_a_network_that_is_dropped_leaves_nothing_behind() -> None:
@@ -222,7 +285,7 @@ def test_a_network_that_is_dropped_leaves_nothing_behind() -> None:
     network = nn.Linear(4, 4)
     weight = weakref.ref(network.weight)
 
-    forward = blueprint.bound(network.state_dict())
+    forward = blueprint.bound(network.state_dict(), heavy=True)
     forward(torch.zeros(2, 4))
     del network, forward
     gc.collect()
