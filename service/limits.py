@@ -1,5 +1,6 @@
 """How much and how long a request may send. Counts bytes as they arrive, so no parser sees one beyond the cap."""
 
+import asyncio
 import re
 import time
 
@@ -98,10 +99,12 @@ class _Body:
 
     async def _in_time(self) -> Message:
         if not self._answered:
-            with anyio.move_on_after(max(0.0, self._deadline - time.monotonic())):
-                return await self._receive()
-            if not self._answered:
-                return self._refuse(_too_slow(self._seconds))
+            try:
+                async with asyncio.timeout(self._deadline - time.monotonic()):
+                    return await self._receive()
+            except TimeoutError:
+                if not self._answered:
+                    return self._refuse(_too_slow(self._seconds))
         return await self._receive()
 
     def _refuse(self, problem: Problem) -> Message:

@@ -3,7 +3,8 @@
 An idle service answers one picture at once, on all cores; under load batches grow by themselves, and each core works on
 a picture of its own: cores that share one wait for each other, the more so the busier the machine is. There are more
 threads than cores, so that no core waits for Python. A request of many pictures gives way to others after each share of
-it, and one whose caller has gone away is dropped.
+it, and one whose caller has gone away is dropped. Room is given before a picture is decoded: whom there is none for
+hears so at once.
 """
 
 import threading
@@ -11,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -54,39 +55,47 @@ def on_cores(cores: int) -> Shape:
     return Shape(threads=cores + 1, most_images=4)
 
 
-@dataclass(eq=False)
-class _Job:
-    network: Network
-    pictures: Tensor  # (n, 3, s, s)
-    read: Read[Any]
-    together: int
-    answer: "Future[list[Any]]" = field(default_factory=Future)
-    since: float = field(default_factory=time.monotonic)
-    taken: int = 0
-    found: dict[int, Sequence[Any]] = field(default_factory=dict)  # by the place of the first picture of a share
+class Job(Future[list[Any]]):
+    """A request that has been given room: what is found in its pictures, once they have come and are computed."""
+
+    def __init__(self, network: Network, count: int, read: Read[Any], together: int) -> None:
+        super().__init__()
+        self.network = network
+        self.count = count  # of pictures
+        self.read = read
+        self.together = together
+        self.pictures: Tensor | None = None  # (n, 3, s, s)
+        self.since = 0.0  # when they came
+        self.taken = 0
+        self.found: dict[int, Sequence[Any]] = {}  # by the place of the first picture of a share
 
     @property
     def left(self) -> int:
-        return len(self.pictures) - self.taken
+        return self.count - self.taken
 
     @property
     def complete(self) -> bool:
-        return sum(map(len, self.found.values())) == len(self.pictures)
+        return sum(map(len, self.found.values())) == self.count
 
     def in_order(self) -> list[Any]:
         return [one for start in sorted(self.found) for one in self.found[start]]
+
+    def share(self, size: int) -> "_Share":
+        assert self.pictures is not None
+        start, self.taken = self.taken, self.taken + size
+        return _Share(self, start, self.pictures[start : self.taken])
 
 
 @dataclass(eq=False)
 class _Share:
     """Some pictures of a job, in one batch with others'."""
 
-    job: _Job
+    job: Job
     start: int
     pictures: Tensor
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return self.pictures.shape[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +105,7 @@ class _Batch:
 
 
 class Batcher:
-    """Threads that feed the network; `submit` may be called from any other."""
+    """Threads that feed the network; all methods may be called from any other."""
 
     def __init__(
         self,
@@ -107,8 +116,9 @@ class Batcher:
         self.most_queued = most_queued
         self.on_batch = on_batch
         self.shape = shape
-        self._jobs: deque[_Job] = deque()
-        self._queued = 0
+        self._jobs: deque[Job] = deque()
+        self._admitted = 0  # pictures that have room and have not been taken yet
+        self._queued = 0  # those of them that are here
         self._busy = 0  # threads that compute
         self._unread: Gathering[_Share] = Gathering(patience=2 * shape.threads)
         self._news = threading.Condition()
@@ -121,8 +131,8 @@ class Batcher:
 
     @property
     def queued(self) -> int:
-        """Pictures that wait."""
-        return self._queued
+        """Pictures that wait, some of them for being decoded."""
+        return self._admitted
 
     @property
     def alive(self) -> bool:
@@ -131,20 +141,51 @@ class Batcher:
     def submit(
         self, network: Network, pictures: Tensor, read: Read[Found], *, together: int = 1
     ) -> "Future[list[Found]]":
-        """What is found in each of the pictures (n, 3, s, s); cancel the future to take the request back.
+        """What is found in each of the pictures (n, 3, s, s); cancel the future to take the request back."""
+        job = self.admit(network, len(pictures), read, together=together)
+        self.start(job, pictures)
+        return job
+
+    def admit(self, network: Network, count: int, read: Read[Any], *, together: int = 1) -> Job:
+        """Room for so many pictures; it is given back when the job is cancelled, or fails before they have come.
 
         Together: how many pictures are best read at once, if the cores have other work until then.
         """
-        job = _Job(network, pictures, read, together)
+        job = Job(network, count, read, together)
         with self._news:
-            if self._closing:
-                raise Overloaded("the service is stopping")
-            if self._queued and self._queued + len(pictures) > self.most_queued:
-                raise Overloaded(f"{self._queued} pictures wait already, of {self.most_queued} that may")
+            self._require_open()
+            if self._admitted and self._admitted + count > self.most_queued:
+                raise Overloaded(f"{self._admitted} pictures wait already, of {self.most_queued} that may")
+            self._admitted += count
+        job.add_done_callback(self._leave)
+        return job
+
+    def start(self, job: Job, pictures: Tensor) -> None:
+        """The pictures (n, 3, s, s) of a job that was admitted."""
+        with self._news:
+            self._require_open()
+            if job.done():
+                return
+            job.pictures, job.since = pictures, time.monotonic()
             self._jobs.append(job)
-            self._queued += len(pictures)
+            self._queued += job.count
             self._news.notify()
-        return job.answer
+
+    def _require_open(self) -> None:
+        if self._closing:
+            raise Overloaded("the service is stopping")
+
+    def _leave(self, job: "Future[list[Any]]") -> None:
+        """Nothing more of it is to be computed."""
+        assert isinstance(job, Job)
+        if not job.left:
+            return
+        with self._news:
+            self._admitted -= job.left
+            if job in self._jobs:
+                self._jobs.remove(job)
+                self._queued -= job.left
+            job.taken = job.count
 
     def close(self) -> None:
         """Finish what is queued, take nothing more."""
@@ -185,7 +226,6 @@ class Batcher:
 
         It leaves as much to each thread that is free as it takes.
         """
-        self._drop_abandoned()
         shares: list[_Share] = []
         free = max(1, self.shape.threads - self._busy)
         room = min(self.shape.most_images, -(-self._queued // free))
@@ -197,19 +237,14 @@ class Batcher:
             if job.network.trunk is not trunk:
                 continue
             size = min(job.left, room if alone else self.shape.share, room)
-            shares.append(_Share(job, job.taken, job.pictures[job.taken : job.taken + size]))
-            job.taken += size
+            shares.append(job.share(size))
             room -= size
             self._queued -= size
+            self._admitted -= size
             if not job.left:
                 self._jobs.remove(job)
         self._jobs.rotate(-sum(share.job.left > 0 for share in shares))  # those with more to come give way
         return shares
-
-    def _drop_abandoned(self) -> None:
-        for job in [job for job in self._jobs if job.answer.cancelled()]:
-            self._jobs.remove(job)
-            self._queued -= job.left
 
     def _compute(self, batch: "_Batch") -> None:
         """The features of each picture, for whoever reads them."""
@@ -236,22 +271,18 @@ class Batcher:
             for share, answers in found.items():
                 self._tell(share.job, share.start, answers)
 
-    def _tell(self, job: _Job, start: int, found: Sequence[Any]) -> None:
+    def _tell(self, job: Job, start: int, found: Sequence[Any]) -> None:
         with self._news:  # another thread may be at another share of it
             job.found[start] = found
             complete = job.complete
-        if complete and job.answer.set_running_or_notify_cancel():
-            job.answer.set_result(job.in_order())
+        if complete and job.set_running_or_notify_cancel():
+            job.set_result(job.in_order())
 
     def _fail(self, shares: Iterable[_Share], error: Exception) -> None:
         for job in {share.job for share in shares}:
-            with self._news:
-                if job in self._jobs:
-                    self._jobs.remove(job)
-                    self._queued -= job.left
-                if job.answer.done() or not job.answer.set_running_or_notify_cancel():
-                    continue
-                job.answer.set_exception(error)
+            with self._news:  # another thread may be telling its answers
+                if not job.done() and job.set_running_or_notify_cancel():
+                    job.set_exception(error)
 
 
 def _features(shares: Sequence[_Share], placed: Callable[[Forward], Forward]) -> dict[_Share, Tensor]:

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from torch import Tensor
 
 from core.classifier import Prediction
-from core.images import Framing, centre_view, decode, stacked
+from core.images import centre_view, decode, stacked
 from service.auth import requires
-from service.decoding import looked_at
+from service.decoding import hand_over
 from service.dependencies import Parts, model_of, parts_of
 from service.engine.shelf import Nearest, Served
 from service.errors import responses
@@ -41,9 +41,8 @@ async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> 
     served = service.shelf.ready(model, version)
     if served is None:  # the database has to be asked
         served = await run_sync(service.shelf.at, model, version)
-    pictures = await _views(uploads, served.network.framing, service.settings.max_pixels)
     note(model=model, version=served.number, images=len(uploads))
-    answers = await _predictions(service, served, pictures, top_k)
+    answers = await _predictions(service, served, uploads, top_k)
     names = service.shelf.newest_names(served)
     body = PredictionsBody(
         model=model, version=served.number, predictions=[_body(answer, served, names) for answer in answers]
@@ -51,18 +50,19 @@ async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> 
     return Response(body.model_dump_json(), media_type="application/json")  # checked once, not again on its way out
 
 
-async def _views(uploads: Sequence[Upload], framing: Framing, max_pixels: int) -> Tensor:
+async def _predictions(service: Parts, served: Served, uploads: Sequence[Upload], top_k: int) -> list[Prediction]:
+    framing, max_pixels = served.network.framing, service.settings.max_pixels
+    nearest, batcher = Nearest(served, top_k), service.batcher
+    job = batcher.admit(served.network, len(uploads), nearest, together=nearest.together)
+
     def look(data: bytes) -> Tensor:
         return centre_view(decode(data, short_side=framing.short_side, max_pixels=max_pixels), framing)
 
-    return stacked(await looked_at(uploads, look))  # (n, 3, s, s)
+    def start(pictures: list[Tensor]) -> None:
+        batcher.start(job, stacked(pictures))  # (n, 3, s, s)
 
-
-async def _predictions(service: Parts, served: Served, pictures: Tensor, top_k: int) -> list[Prediction]:
-    nearest = Nearest(served, top_k)
-    answers = await asyncio.wrap_future(
-        service.batcher.submit(served.network, pictures, nearest, together=nearest.together)
-    )
+    hand_over(uploads, look, start, job)
+    answers: list[Prediction] = await asyncio.wrap_future(job)
     unknown = sum(answer.unknown for answer in answers)
     service.metrics.predicted(served.model, known=len(answers) - unknown, unknown=unknown)
     return answers

@@ -1,7 +1,9 @@
 """Batches form by themselves: nobody waits for others, is forgotten, or is answered with what was another's."""
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any
@@ -203,6 +205,60 @@ def test_a_full_queue_refuses_at_once(batcher: Batcher, gate: Gate, busy: Networ
     gate.open.set()
     answers(*waiting)
     assert answers(batcher.submit(busy, pictures(1), numbers)) == [[1.0]], "and takes more when there is room again"
+
+
+def test_room_is_given_before_the_pictures_have_come(batcher: Batcher, gate: Gate) -> None:
+    """So that whoever finds none hears so before a picture of theirs is decoded."""
+    gate.open.set()
+    own = network(gate)
+    job = batcher.admit(own, 200, numbers)
+    with pytest.raises(Overloaded, match="200 pictures wait already"):
+        batcher.admit(own, 1, numbers)
+
+    batcher.start(job, pictures(*range(200)))
+
+    assert answers(job) == [[float(n) for n in range(200)]]
+    assert batcher.queued == 0
+
+
+def test_room_is_given_back_when_no_pictures_come(batcher: Batcher, gate: Gate) -> None:
+    """Because they could not be decoded, or because the caller has gone away."""
+    gate.open.set()
+    own = network(gate)
+    broken, gone = (batcher.admit(own, 100, numbers) for _ in range(2))
+    broken.set_exception(ValueError("not a picture"))
+    assert batcher.queued == 100
+    assert gone.cancel()
+    assert batcher.queued == 0
+
+    batcher.start(gone, pictures(*range(100)))
+
+    assert answers(batcher.submit(own, pictures(1), numbers)) == [[1.0]]
+    assert gate.sizes == [1], "nothing was computed for those who left"
+
+
+def test_pictures_that_come_after_closing_are_refused(gate: Gate) -> None:
+    batcher = Batcher(most_queued=100)
+    job = batcher.admit(network(gate), 1, numbers)
+    batcher.close()
+
+    with pytest.raises(Overloaded, match="stopping"):
+        batcher.start(job, pictures(1))
+
+
+def test_what_is_answered_is_let_go(batcher: Batcher, gate: Gate) -> None:
+    """At once, not when Python next looks for cycles: pictures of all who asked since would pile up."""
+    gate.open.set()
+    gc.disable()
+    try:
+        job = batcher.submit(network(gate), pictures(1), numbers)
+        answers(job)
+        left = weakref.ref(job)
+        del job
+        answers(batcher.submit(network(gate), pictures(2), numbers))  # the thread has moved on
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits(gate: Gate) -> None:

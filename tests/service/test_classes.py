@@ -147,17 +147,18 @@ def test_one_who_does_not_wait_long_enough_is_told_that_it_is_taught(learner: An
 def test_a_full_queue_refuses_teaching_and_predicting_alike(
     start: Callable[..., Any], until: Until, draw: Draw
 ) -> None:
-    """503 and when to come back, for pictures of either kind; what had been accepted is done."""
+    """503 and when to come back, before a picture is so much as looked at; what had been accepted is done."""
     service = start(queue_images=1)
     learner = service.learner()
     with ThreadPoolExecutor() as pool:
         with service.held_up():
             accepted = pool.submit(learner.predict, "red")
             until(lambda: service.parts.batcher.queued == 1, "a picture waits")
-            refused = [learner.teach("red"), learner.post("/predict", files={"images": draw("red")})]
+            refused = [learner.teach("red")]
+            refused += [learner.post("/predict", files={"images": sent}) for sent in (draw("red"), b"no picture")]
         assert accepted.result()["predictions"]
 
-    assert [answer.status_code for answer in refused] == [503, 503]
+    assert [answer.status_code for answer in refused] == [503, 503, 503]
     assert {answer.json()["type"] for answer in refused} == {"/problems/overloaded"}
     assert {answer.headers["retry-after"] for answer in refused} == {"1"}
     assert learner.get("/classes")["items"] == []

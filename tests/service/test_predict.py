@@ -85,7 +85,7 @@ def test_a_parameter_that_cannot_be_is_refused(learner: Any, draw: Draw, query: 
 
 
 def test_bad_pictures_are_named(learner: Any, draw: Draw) -> None:
-    """Which of them, what they are called and what is wrong with them."""
+    """Which of them, what they are called and what is wrong with them; they take up nobody's room any more."""
     files = [("images", ("good.png", draw("red"))), ("images", ("bad.png", b"\x89PNG\r\n\x1a\nbroken"))]
 
     answer = learner.post("/predict", files=files)
@@ -94,6 +94,7 @@ def test_bad_pictures_are_named(learner: Any, draw: Draw) -> None:
     assert answer.status_code == 422
     assert (bad["index"], bad["filename"]) == (1, "bad.png")
     assert bad["reason"]
+    assert learner.service.parts.batcher.queued == 0
 
 
 def test_with_nothing_taught_everything_is_unknown(learner: Any) -> None:
