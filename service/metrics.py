@@ -59,7 +59,9 @@ class Metrics:
         self.predictions = Counter(
             "protoquad_predictions", "Pictures classified.", ["model", "outcome"], registry=registry
         )
-        self.queue_images = Gauge("protoquad_queue_images", "Pictures waiting to be decoded or computed.", registry=registry)
+        self.queue_images = Gauge(
+            "protoquad_queue_images", "Pictures waiting to be decoded or computed.", registry=registry
+        )
         self.queue_delay = Histogram(
             "protoquad_queue_delay_seconds",
             "Time that a picture waited for the network.",

@@ -41,7 +41,7 @@ class Settings(BaseSettings):
     max_shots: PositiveInt = Field(100, description="Pictures of one class.")
     max_classes: PositiveInt = Field(100_000, description="Classes of one model.")
     body_seconds: PositiveFloat = Field(60.0, description="Time in which a request must have arrived whole.")
-    queue_images: PositiveInt = Field(512, description="Pictures waiting to be decoded or computed; more are answered 503.")
+    queue_images: PositiveInt = Field(512, description="Pictures waiting to be seen; more are answered 503.")
 
     # How sessions run
     session_delay: float = Field(

@@ -29,7 +29,7 @@ class Length:
     classes: Sequence[int] = (100, 10_000, 100_000)
     seconds: float = 8.0
     warm: float = 1.0
-    rounds: int = 3
+    rounds: int = 5
     taught_at: int = 10_000  # how many classes there are when more are taught
 
 
