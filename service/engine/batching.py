@@ -185,6 +185,7 @@ class Batcher:
             if job in self._jobs:
                 self._jobs.remove(job)
                 self._queued -= job.left
+                self._news.notify()  # others may have waited to be read with it
             job.taken = job.count
 
     def close(self) -> None:
@@ -207,15 +208,18 @@ class Batcher:
     def _next(self) -> "_Batch | None":
         """What to compute, perhaps nothing, as soon as there is any; None when there will be no more."""
         with self._news:
-            self._news.wait_for(lambda: self._jobs or self._closing)
+            self._news.wait_for(lambda: self._jobs or self._forgotten() or self._closing)
             if not self._jobs:
-                return None
+                return _Batch((), alone=False) if self._forgotten() else None
             shares = self._take()
-            if shares:
-                self._busy += 1
+            self._busy += 1
             if self._jobs:
                 self._news.notify()  # there is enough for another
             return _Batch(shares, alone=self._busy == 1 and not self._jobs)
+
+    def _forgotten(self) -> bool:
+        """Whether features wait for pictures that will not come: those who sent them have gone away."""
+        return not self._busy and self._unread.waits()
 
     def _due(self) -> tuple[Read[Any], dict[_Share, Tensor]] | None:
         with self._news:

@@ -44,6 +44,10 @@ class Gathering(Generic[Share]):
     def add(self, read: Read[Any], full: int, features: Mapping[Share, Tensor]) -> None:
         self._lots.setdefault(read, _Lot(full)).features |= features
 
+    def waits(self) -> bool:
+        """Whether there is a lot that nobody reads."""
+        return any(lot.due(self.patience, idle=True) for lot in self._lots.values())
+
     def take(self, *, idle: bool) -> "tuple[Read[Any], dict[Share, Tensor]] | None":
         """A lot that is to be read now; tell when that is `done`. Idle: nothing that is computed will add to any."""
         for read, lot in self._lots.items():

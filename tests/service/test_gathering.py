@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -202,6 +203,30 @@ def test_what_is_gathered_is_read_though_the_network_fails_for_others(batcher: B
     assert waiting.result(SECONDS) == [1.0]
     with pytest.raises(RuntimeError, match="broken"):
         bad.result(SECONDS)
+
+
+def test_what_waits_for_a_picture_is_read_when_that_one_is_taken_back(
+    slow: Slow, own: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the worst moment: after the thread saw that there is more to come, and before it takes that up."""
+    batcher = Batcher(1000)
+    looked, gone = batcher._due, threading.Event()
+
+    def due() -> Any:
+        found = looked()
+        if not gone.is_set():
+            gone.set()
+            assert later.cancel()
+        return found
+
+    monkeypatch.setattr(batcher, "_due", due)
+    waiting = batcher.submit(own, pictures(0), Reading(), together=100)
+    assert slow.entered.wait(SECONDS)
+    later = batcher.submit(own, pictures(1), Reading(), together=100)
+    slow.go_on.set()
+
+    assert waiting.result(SECONDS) == [0.0]
+    batcher.close()
 
 
 def test_thousands_of_requests_are_all_answered(batcher: Batcher, own: Network) -> None:
