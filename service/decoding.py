@@ -77,7 +77,7 @@ class _Round(Generic[Thing, Result]):
         try:
             self.results[place] = self.work(self.things[place])
             if next(self.done) == len(self.things):  # which is true in one thread alone
-                self.then([self.results[each] for each in range(len(self.things))])
+                self.then([self.results[at] for at in range(len(self.things))])
             elif place + CORES < len(self.things):
                 _threads.submit(self._one, place + CORES)
         except Exception as error:
