@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import (
     BmpImagePlugin,
     ExifTags,
@@ -83,6 +84,10 @@ _TRANSPARENCY_SCALE = {"L;2": 85.0, "L;4": 17.0, "RGB;16B": 1 / 256}
 
 _RESAMPLE = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
+# Where a picture shrinks twice as much as this or more, whole blocks of it are averaged first. That halves the time
+# and, even on black and white noise, moves a pixel by no more than 1.5 levels on average.
+_REDUCING_GAP = 3
+
 _HUSH: Any = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
 
@@ -131,10 +136,17 @@ def decode(data: bytes, *, short_side: int | None = None, max_pixels: int = MAX_
 
 
 def centre_view(image: Image.Image, framing: Framing) -> torch.Tensor:
-    """The middle of the picture, as scaling its shorter side and then cutting the centre would show it."""
-    side = min(image.size) * framing.size / framing.short_side
-    left, top = (image.width - side) / 2, (image.height - side) / 2
-    return _tensor(_cut(image, framing, (left, top, left + side, top + side)))  # (3, size, size)
+    """The middle of the picture, as scaling its shorter side and then cutting the centre would show it.
+
+    Every prediction waits for this, so it is scaled by torch, in less than half the time that Pillow takes: the same
+    filter, within a level or two of the same pixels. Torch knows whole pixels only, which the cut is rounded to.
+    """
+    side = max(1, round(min(image.size) * framing.size / framing.short_side))
+    blocks = max(1, side // (_REDUCING_GAP * framing.size))
+    side -= side % blocks
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    box = (left, top, left + side, top + side)
+    return _scaled(image.reduce(blocks, box) if blocks > 1 else image.crop(box), framing)  # (3, size, size)
 
 
 def augmented_view(image: Image.Image, framing: Framing, generator: torch.Generator) -> torch.Tensor:
@@ -273,12 +285,15 @@ def _random_box(size: tuple[int, int], area: float, aspect: float, x: float, y: 
 
 
 def _cut(image: Image.Image, framing: Framing, box: Box) -> Image.Image:
-    """Crop and scale at once; the filter still sees the pixels around the box.
+    """Crop and scale at once; the filter still sees the pixels around the box."""
+    size = (framing.size, framing.size)
+    return image.resize(size, _RESAMPLE[framing.resample], box, reducing_gap=_REDUCING_GAP)
 
-    A `reducing_gap` of 3 averages whole blocks first where the picture shrinks sixfold or more. That halves
-    the time and, even on black and white noise, moves a pixel by no more than 1.5 levels on average.
-    """
-    return image.resize((framing.size, framing.size), _RESAMPLE[framing.resample], box, reducing_gap=3.0)
+
+def _scaled(image: Image.Image, framing: Framing) -> torch.Tensor:
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]  # in the order for which torch is fast
+    size = (framing.size, framing.size)
+    return F.interpolate(pixels, size, mode=framing.resample, antialias=True)[0].contiguous()
 
 
 def stacked(pictures: Sequence[torch.Tensor]) -> torch.Tensor:
