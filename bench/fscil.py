@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from bench.activations import ActivationStore
@@ -25,6 +26,7 @@ from core.base_session import base_session
 from core.classifier import NearestClassMean
 from core.evaluation import Evaluation, SessionAnswers, evaluate
 from core.guard import Verdict, hold_out
+from core.images import centre_view
 from core.inference import Engine, Forward, compiled
 from core.progress import Report
 from core.snapshot import from_bytes, to_bytes
@@ -222,11 +224,15 @@ def _run_key(bench: Bench, stream: Stream, setup: Setup) -> str:
 
 
 def _network_mark(backbone: Backbone) -> str:
-    """Tells backbones of one name but other weights apart, by a sample of each tensor."""
+    """Tells backbones of one name but other weights apart, or other eyes, by a sample of each tensor and of a view."""
     digest = hashlib.sha256(backbone.name.encode())
+    digest.update(centre_view(_SAMPLE, backbone.framing).numpy().tobytes())
     for tensor in backbone.state_dict().values():
         digest.update(tensor.flatten()[:64].numpy().tobytes())
     return digest.hexdigest()
+
+
+_SAMPLE = Image.linear_gradient("L").resize((61, 47)).convert("RGB")
 
 
 def _digest(*parts: Any) -> str:

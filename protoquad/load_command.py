@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import typer
@@ -68,8 +69,8 @@ def _table(found: Findings) -> Table:
         ]
         large = f"{found.rate(name, 'large 8'):.1f}" if "large 8" in loads else ""
         table.add_row(name, *cells, large, f"{found.megabytes[name]:.0f}")
-    limit = f"{found.limit_rate:.1f}"
-    table.add_row("in-process limit", f"{found.limit_milliseconds:.1f} ms a picture", "", limit, "", "")
+    alone, limit = median(found.alone), median(found.limit)
+    table.add_row("in-process limit", f"{alone:.1f} ms a picture", "", f"{limit:.1f}", "", "")
     return table
 
 
@@ -83,6 +84,7 @@ def _content(found: Findings, backbone: str, classes: int) -> dict[str, Any]:
         },
         "rates": {name: {share: asdict(one) for share, one in some.items()} for name, some in found.rates.items()},
         "limit": found.limit,
+        "alone": found.alone,
         "megabytes": found.megabytes,
         "backbone": backbone,
         "classes": classes,

@@ -1,19 +1,20 @@
 """The in-process limit: decode and engine in a loop, no HTTP. What a server could reach if asking cost nothing.
 
-`python -m bench.load.limit BACKBONE PROTOTYPES SECONDS < pictures`: pictures are length-prefixed on standard input.
-Prints a JSON line: pictures a second on all cores, milliseconds for one picture by itself, and for
-five at once without decoding.
+`python -m bench.load.limit BACKBONE PROTOTYPES` stays and measures whenever it is asked to, so that it can take turns
+with the servers: pictures in base64 on the first line of standard input, then a JSON line for each measurement, and for
+each a number on standard output. The first number, before any is asked for, says that it is ready.
 """
 
+import base64
 import json
 import statistics
-import struct
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ from core.cores import usable_cores
 from core.inference import compiled, on_one_core
 
 BATCH = 8
+
+What = Literal["pictures a second", "milliseconds for one", "milliseconds for five"]
 
 
 class Engine:
@@ -86,30 +89,25 @@ def milliseconds_for_five(engine: Engine, classifier: Classifier, pictures: Sequ
     return 1000 * statistics.median(took)
 
 
-def framed(pictures: Sequence[bytes]) -> bytes:
-    return b"".join(struct.pack("<I", len(picture)) + picture for picture in pictures)
+MEASURES = {
+    "pictures a second": pictures_a_second,
+    "milliseconds for one": milliseconds_for_one,
+    "milliseconds for five": milliseconds_for_five,
+}
 
 
-def _unframed(data: bytes) -> Iterator[bytes]:
-    place = 0
-    while place < len(data):
-        (length,) = struct.unpack_from("<I", data, place)
-        yield data[place + 4 : place + 4 + length]
-        place += 4 + length
-
-
-def _measure(backbone: str, prototypes: str, seconds: float) -> dict[str, float]:
-    pictures = list(_unframed(sys.stdin.buffer.read()))
+def _serve(backbone: str, prototypes: str) -> None:
+    pictures = [base64.b64decode(one) for one in json.loads(sys.stdin.readline())]
     torch.set_num_threads(1)
     classifier = Classifier(backbone, Path(prototypes))
     engine = Engine(classifier)
-    pictures_a_second(engine, classifier, pictures, seconds / 4)  # the first calls are slow
-    return {
-        "rate": round(pictures_a_second(engine, classifier, pictures, seconds), 2),
-        "milliseconds": round(milliseconds_for_one(engine, classifier, pictures, seconds / 2), 3),
-        "five": round(milliseconds_for_five(engine, classifier, pictures, seconds / 4), 3),
-    }
+    print(pictures_a_second(engine, classifier, pictures, 0.5), flush=True)  # the first calls are slow
+    for line in sys.stdin:
+        asked = json.loads(line)
+        measure = MEASURES[asked["what"]]
+        measure(engine, classifier, pictures, asked["warm"])
+        print(round(measure(engine, classifier, pictures, asked["seconds"]), 3), flush=True)
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measure(sys.argv[1], sys.argv[2], float(sys.argv[3]))))
+    _serve(*sys.argv[1:])

@@ -1,6 +1,7 @@
 """One run of the load benchmark: each load on each server in turn, so that the machine's moods hit all alike."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,9 +9,10 @@ from statistics import median
 
 from bench.load import servers
 from bench.load.driving import Measured
+from bench.load.in_process import InProcess
 from bench.load.pictures import LARGE, SMALL, jpegs
 from bench.load.servers import Server
-from bench.load.stage import MakeHome, Tell, driven, limit, sentence, taught
+from bench.load.stage import MakeHome, Tell, driven, sentence, taught
 from bench.peers.classifier import save_prototypes
 
 CALLERS = (1, 8, 32)
@@ -27,21 +29,26 @@ class Length:
 
     seconds: float  # of each load
     warm: float
-    rounds: int  # how often servers are compared at saturation; the median counts
-    lighter: int  # in how many of them lighter loads are taken too
+    rounds: int  # how often that is compared which ratios are asked of; the median counts
+    wide: int  # in how many of them everybody is given every load
+    settle: float  # seconds of load for each server before anything counts
+    at_a_rate: float  # seconds of a load at a fixed rate, whose rare long answers have to be seen
     large: bool = True
     rates: Sequence[float] = SHARES
 
 
-FULL = Length(seconds=8.0, warm=1.0, rounds=3, lighter=3)
-QUICK = Length(seconds=2.0, warm=0.5, rounds=2, lighter=1, large=False, rates=(STEADY,))
+# In a young LitServe torch gets its memory from the system anew with every batch; after ten to thirty seconds of load
+# the C library keeps it, and answers a second are half as many again. What a server does from then on is what counts.
+FULL = Length(seconds=4.0, warm=1.0, rounds=9, wide=3, settle=30.0, at_a_rate=16.0)
+QUICK = Length(seconds=2.0, warm=0.5, rounds=3, wide=1, settle=8.0, at_a_rate=4.0, large=False, rates=(STEADY,))
 
 
 @dataclass
 class Findings:
     closed: dict[str, dict[str, list[Measured]]] = field(default_factory=dict)  # server → load → rounds
     rates: dict[str, dict[str, Measured]] = field(default_factory=dict)
-    limit: list[dict[str, float]] = field(default_factory=list)
+    limit: list[float] = field(default_factory=list)  # pictures a second with no HTTP, in each round
+    alone: list[float] = field(default_factory=list)  # milliseconds for one picture with no HTTP
     megabytes: dict[str, float] = field(default_factory=dict)
 
     def rate(self, server: str, load: str) -> float:
@@ -50,14 +57,6 @@ class Findings:
     def p50(self, server: str, load: str) -> float:
         return median(one.p50 for one in self.closed[server][load])
 
-    @property
-    def limit_rate(self) -> float:
-        return median(one["rate"] for one in self.limit)
-
-    @property
-    def limit_milliseconds(self) -> float:
-        return median(one["milliseconds"] for one in self.limit)
-
     def wrong(self) -> int:
         loads = [one for rounds in self.closed.values() for some in rounds.values() for one in some]
         return sum(one.wrong for one in [*loads, *(one for some in self.rates.values() for one in some.values())])
@@ -65,11 +64,8 @@ class Findings:
     def ratios(self) -> dict[str, float]:
         """Each of two things measured within the same minute: the machine is faster at one time than at another."""
         ours = [one.rate for one in self.closed["protoquad"][f"small {SATURATED}"]]
-        alone = [one.p50 for one in self.closed["protoquad"]["small 1"]]
-        found = {
-            "limit": _ratio(ours, [one["rate"] for one in self.limit]),
-            "p50": _ratio(alone, [one["milliseconds"] for one in self.limit]),
-        }
+        one_caller = [one.p50 for one in self.closed["protoquad"]["small 1"]]
+        found = {"limit": _ratio(ours, self.limit), "p50": _ratio(one_caller, self.alone)}
         for name, loads in self.closed.items():
             if name != "protoquad":
                 found[name] = _ratio(ours, [one.rate for one in loads[f"small {SATURATED}"]])
@@ -91,48 +87,73 @@ def run(backbone: str, classes: int, folder: Path, make_home: MakeHome, length: 
     prototypes = taught(backbone, [*small, *large], classes)
     save_prototypes(file, prototypes)
     make_home(folder / "home", backbone, prototypes)
-    findings = Findings()
     with ExitStack() as stack:
-        ours = stack.enter_context(servers.protoquad(folder / "home", backbone, folder / "protoquad.log"))
-        peers = [stack.enter_context(servers.peer(name, backbone, file, folder / f"{name}.log")) for name in PEERS]
-        everybody = [ours, *peers]
-        tell(f"{len(everybody)} servers are up")
-        for server in everybody:
-            server.pause()
+        starting = [
+            servers.protoquad(folder / "home", backbone, folder / "protoquad.log"),
+            *(servers.peer(name, backbone, file, folder / f"{name}.log") for name in PEERS),
+        ]
+        with ThreadPoolExecutor() as pool:  # at once: each spends most of its start on one core
+            limit = pool.submit(stack.enter_context, InProcess.of(backbone, file, small))
+            everybody = list(pool.map(stack.enter_context, starting))
+        comparison = _Comparison(everybody, limit.result(), length, tell)
+        comparison.settle(small)
         for number in range(length.rounds):
-            for load in CALLERS if number < length.lighter else (SATURATED,):
-                for server in everybody:
-                    _closed(findings, server, f"small {load}", small, 0, load, length, tell)
-            findings.limit.append(limit(backbone, file, small, length.seconds))
-            tell(f"in-process limit: {findings.limit[-1]['rate']:.1f} pictures/s")
+            comparison.compare(small, wide=number < length.wide)
         for server in everybody if large else []:
-            _closed(findings, server, "large 8", large, len(small), 8, length, tell)
-        _rates(findings, ours, small, length, tell)
-        findings.megabytes = {server.name: round(server.resident_megabytes()) for server in everybody}
-    return findings
+            comparison.closed(server, "large", large, len(small), 8)
+        comparison.rates(small)
+        comparison.findings.megabytes = {server.name: round(server.resident_megabytes()) for server in everybody}
+    return comparison.findings
 
 
-def _closed(
-    findings: Findings,
-    server: Server,
-    load: str,
-    pictures: Sequence[bytes],
-    first: int,
-    callers: int,
-    length: Length,
-    tell: Tell,
-) -> None:
-    with server.awake():
-        found = driven(server, pictures, first, {"callers": callers, "warm": length.warm, "seconds": length.seconds})
-    findings.closed.setdefault(server.name, {}).setdefault(load, []).append(found)
-    tell(f"{server.name}, {load} callers: {sentence(found)}")
+@dataclass
+class _Comparison:
+    """Servers that take turns: while one is measured, the others stand still."""
 
+    everybody: Sequence[Server]  # ours, LitServe, then others
+    limit: InProcess
+    length: Length
+    tell: Tell
+    findings: Findings = field(default_factory=Findings)
 
-def _rates(findings: Findings, ours: Server, small: Sequence[bytes], length: Length, tell: Tell) -> None:
-    saturation = findings.rate("protoquad", f"small {SATURATED}")
-    for share in length.rates:
-        load = {"rate": share * saturation, "warm": length.warm, "seconds": 2 * length.seconds}
-        with ours.awake():
-            found = driven(ours, small, 0, load)
-        findings.rates.setdefault(ours.name, {})[str(share)] = found
-        tell(f"{ours.name}, {share:.0%} of its throughput: {sentence(found)}")
+    def settle(self, pictures: Sequence[bytes]) -> None:
+        for server in self.everybody:
+            server.pause()
+        for server in self.everybody:
+            with server.awake():
+                driven(server, pictures, 0, {"callers": SATURATED, "warm": 0.0, "seconds": self.length.settle})
+            self.tell(f"{server.name} has settled")
+
+    def compare(self, pictures: Sequence[bytes], *, wide: bool) -> None:
+        """One round; what a ratio is made of is measured within the same seconds."""
+        ours, litserve = self.everybody[:2]
+        times = {"warm": self.length.warm, "seconds": self.length.seconds}
+        for server in self.everybody if wide else [ours]:
+            self.closed(server, "small", pictures, 0, 1)
+        self.findings.alone.append(self.limit.measured("milliseconds for one", **times))
+        self.tell(f"in process: {self.findings.alone[-1]:.1f} ms for one picture")
+        for server in self.everybody if wide else []:
+            self.closed(server, "small", pictures, 0, 8)
+        for server in self.everybody if wide else [ours, litserve]:
+            self.closed(server, "small", pictures, 0, SATURATED)
+        self.findings.limit.append(self.limit.measured("pictures a second", **times))
+        self.tell(f"in process: {self.findings.limit[-1]:.1f} pictures/s")
+
+    def closed(self, server: Server, kind: str, pictures: Sequence[bytes], first: int, callers: int) -> None:
+        load = {"callers": callers, "warm": self.length.warm, "seconds": self.length.seconds}
+        with server.awake():
+            found = driven(server, pictures, first, load)
+        name = f"{kind} {callers}"
+        self.findings.closed.setdefault(server.name, {}).setdefault(name, []).append(found)
+        self.tell(f"{server.name}, {name} callers: {sentence(found)}")
+
+    def rates(self, pictures: Sequence[bytes]) -> None:
+        """Ours at shares of its throughput."""
+        ours = self.everybody[0]
+        saturation = self.findings.rate(ours.name, f"small {SATURATED}")
+        for share in self.length.rates:
+            load = {"rate": share * saturation, "warm": self.length.warm, "seconds": self.length.at_a_rate}
+            with ours.awake():
+                found = driven(ours, pictures, 0, load)
+            self.findings.rates.setdefault(ours.name, {})[str(share)] = found
+            self.tell(f"{ours.name}, {share:.0%} of its throughput: {sentence(found)}")

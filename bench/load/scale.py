@@ -12,9 +12,10 @@ import httpx
 
 from bench.load import servers
 from bench.load.driving import Measured
+from bench.load.in_process import InProcess
 from bench.load.pictures import SMALL, jpegs, shot
 from bench.load.servers import Server
-from bench.load.stage import MakeHome, Tell, driven, limit, sentence, taught
+from bench.load.stage import MakeHome, Tell, driven, sentence, taught
 from bench.peers.classifier import save_prototypes
 
 PICTURES = 32  # that callers ask about
@@ -84,7 +85,8 @@ def run_scale(backbone: str, folder: Path, make_home: MakeHome, length: Length, 
         found.megabytes = {count: round(server.resident_megabytes()) for count, server in running.items()}
         if length.taught_at in running:
             file = folder / str(length.taught_at) / "prototypes.safetensors"
-            found.five = limit(backbone, file, pictures, length.seconds)["five"]
+            with InProcess.of(backbone, file, pictures) as alone:
+                found.five = alone.measured("milliseconds for five", warm=length.warm, seconds=length.seconds)
             with running[length.taught_at].awake():
                 _teach(found, running[length.taught_at], folder / str(length.taught_at) / "home" / "protoquad.db", tell)
         for count, server in running.items():

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from bench.load.driving import Measured, plan
-from bench.load.limit import framed
 from bench.load.servers import Server
 from core import backbones
 from core.images import centre_view, decode
@@ -53,11 +52,6 @@ def driven(server: Server, pictures: Sequence[bytes], first: int, load: dict[str
         load=load,
     )
     return Measured(**answered(["-m", "bench.load.driving"], given))
-
-
-def limit(backbone: str, prototypes: Path, pictures: Sequence[bytes], seconds: float) -> dict[str, float]:
-    """What could be reached in a process of its own, with no HTTP."""
-    return answered(["-m", "bench.load.limit", backbone, str(prototypes), str(seconds)], framed(pictures))
 
 
 def answered(command: list[str], given: bytes) -> dict[str, Any]:

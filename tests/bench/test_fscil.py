@@ -115,6 +115,21 @@ def test_runs_share_a_base_session(bench: Bench, stream: Stream, setup: Setup) -
     assert fresh == 2 * trained
 
 
+def test_what_was_seen_with_other_eyes_is_not_taken_for_the_same(
+    bench: Bench, stream: Stream, setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where pictures come to be scaled in another way, nothing is taken from what was computed before."""
+    frozen = replace(setup, method="ncm")
+    run(bench, stream, frozen)
+    before = len(bench.display.counted)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("bench.fscil.centre_view", lambda *given: centre_view(*given).roll(1, -2))
+    run(bench, stream, frozen)
+
+    assert before > 0
+    assert len(bench.display.counted) == 2 * before  # type: ignore[attr-defined]
+
+
 def test_other_settings_are_another_run(bench: Bench, stream: Stream, setup: Setup) -> None:
     """A changed seed does not find the answers of the run before."""
     run(bench, stream, setup)

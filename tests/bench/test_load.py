@@ -5,12 +5,14 @@ import io
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from bench.load.client import prediction_of_a_peer, prediction_of_ours, question
 from bench.load.driving import Measured, closed_loop, fixed_rate
+from bench.load.in_process import InProcess
 from bench.load.pictures import LARGE, SMALL, jpeg
 from bench.load.run import STEADY, Findings
 
@@ -137,7 +139,16 @@ def test_ratios_are_medians_over_rounds_of_one_run() -> None:
             "litserve": {"small 32": [measured(40), measured(40), measured(40)]},
         },
         rates={"protoquad": {str(STEADY): measured(1, p50=10, p99=25)}},
-        limit=[{"rate": 125.0, "milliseconds": 10.0}] * 3,
+        limit=[125.0] * 3,
+        alone=[10.0] * 3,
     )
 
     assert findings.ratios() == {"limit": 0.8, "p50": 1.2, "litserve": 2.5, "p99_to_p50": 2.5}
+
+
+def test_a_limit_that_cannot_be_measured_is_told(tmp_path: Path) -> None:
+    """Its process ends, here for want of prototypes; nobody waits for a number that will not come."""
+    limit = InProcess.of("resnet32", tmp_path / "missing.safetensors", [jpeg(SMALL, 1)])
+
+    with pytest.raises(RuntimeError, match="ended with code 1"), limit:
+        pass
