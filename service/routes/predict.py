@@ -1,11 +1,12 @@
 """`/predict`: pictures in, labels out; no database on the way."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Annotated, Any
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.routing import APIRoute
 from torch import Tensor
 
 from core.classifier import Prediction
@@ -19,7 +20,26 @@ from service.request_log import note
 from service.schemas import Candidate, PredictionBody, PredictionsBody
 from service.uploads import PICTURES_BODY, Upload, read_pictures
 
-router = APIRouter(tags=["predict"])
+
+class PlainRoute(APIRoute):
+    """Without a query there is nothing to find out about a request but whether it may pass.
+
+    FastAPI takes a fifth of a millisecond for it all the same, which is half of what it takes for a request.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        find_out = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            if request.scope["query_string"]:
+                return await find_out(request)
+            await requires("predict")(request)
+            return await predict(request)
+
+        return handle
+
+
+router = APIRouter(tags=["predict"], route_class=PlainRoute)
 
 TopK = Annotated[int, Query(ge=1, le=100, description="How many of the nearest classes to list.")]
 Pinned = Annotated[int | None, Query(ge=0, lt=2**31, description="A version other than the one in force.")]
