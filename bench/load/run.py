@@ -128,16 +128,16 @@ class _Comparison:
         """One round; what a ratio is made of is measured within the same seconds."""
         ours, litserve = self.everybody[:2]
         times = {"warm": self.length.warm, "seconds": self.length.seconds}
-        for server in self.everybody if wide else [ours]:
-            self.closed(server, "small", pictures, 0, 1)
         self.findings.alone.append(self.limit.measured("milliseconds for one", **times))
         self.tell(f"in process: {self.findings.alone[-1]:.1f} ms for one picture")
+        for server in self.everybody if wide else [ours]:
+            self.closed(server, "small", pictures, 0, 1)
         for server in self.everybody if wide else []:
             self.closed(server, "small", pictures, 0, 8)
-        for server in self.everybody if wide else [ours, litserve]:
-            self.closed(server, "small", pictures, 0, SATURATED)
         self.findings.limit.append(self.limit.measured("pictures a second", **times))
         self.tell(f"in process: {self.findings.limit[-1]:.1f} pictures/s")
+        for server in self.everybody if wide else [ours, litserve]:  # ours between the two that it is compared with
+            self.closed(server, "small", pictures, 0, SATURATED)
 
     def closed(self, server: Server, kind: str, pictures: Sequence[bytes], first: int, callers: int) -> None:
         load = {"callers": callers, "warm": self.length.warm, "seconds": self.length.seconds}
