@@ -65,6 +65,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     app.add_middleware(BodyLimit, max_bytes=settings.max_request_bytes, seconds=settings.body_seconds)
     app.add_middleware(RequestDurations, metrics=app.state.metrics)
     app.add_middleware(RequestLog)
+    app.router.routes.extend(predict.PLAIN)  # first: most requests are these
     scoped = APIRouter()
     for resource in (predict, classes, sessions, versions):
         scoped.include_router(resource.router)

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from functools import partial
@@ -18,8 +18,7 @@ from typing import Any, NoReturn
 
 import anyio.to_thread
 from fastapi import Request
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
 from service.errors import ImageProblem, ParameterProblem, Problem, shortened, unusable_images
 from store.models import LONGEST_NAME
@@ -28,6 +27,7 @@ FORM = "multipart/form-data"
 JSON = "application/json"
 MODEL_NAME = r"[a-z0-9][a-z0-9_-]{0,62}"
 SMALL_BODY = 64 * 1024  # decoded where it is: a thread would cost more
+_BYTEWISE = "latin-1"
 
 # Reserved for pictographs by Unicode itself: an emoji that is younger than this Python looks unassigned there.
 _PICTOGRAPHS = range(0x1F000, 0x1FB00)
@@ -148,11 +148,11 @@ class _Reading:
 
 
 async def _read(request: Request, field: str, max_images: int, *, names: bool) -> _Reading:
-    kind, options = parse_options_header(request.headers.get("content-type"))
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
     reading = _Reading(field, max_images, names)
-    if kind == FORM.encode():
-        await _read_form(request, options.get(b"boundary"), reading)
-    elif kind == JSON.encode():
+    if kind == FORM:
+        await _read_form(request, options.get("boundary"), reading)
+    elif kind == JSON:
         body = await request.body()
         if len(body) <= SMALL_BODY:
             _read_json(body, reading)
@@ -187,11 +187,11 @@ def _unusable(where: str, detail: str, *, slug: str = "invalid-request") -> Prob
 # Forms
 
 
-async def _read_form(request: Request, boundary: bytes | None, reading: _Reading) -> None:
+async def _read_form(request: Request, boundary: str | None, reading: _Reading) -> None:
     """Read to the end even when the form is refused: a client that is still sending would not hear the answer."""
-    if not boundary:
+    if not boundary or "\n" in boundary:
         raise _malformed(f"the Content-Type {FORM} names no boundary; leave that header to your HTTP library")
-    form = _Form(boundary, reading)
+    form = _Form(boundary.encode(_BYTEWISE), reading)
     async for chunk in request.stream():
         form.write(chunk)
     form.finish()
@@ -203,24 +203,17 @@ class _Form:
     def __init__(self, boundary: bytes, reading: _Reading) -> None:
         self._reading = reading
         self._refusal: Problem | None = None
-        self._ended = False
-        self._header = self._value = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._field = ""
-        self._filename: str | None = None
-        self._is_file = False
-        self._data = bytearray()
-        self._parser: MultipartParser | None = None
-        self._attempt(lambda: self._begin(boundary))
+        self._parser = PushMultipartParser(boundary, header_charset=_BYTEWISE)
+        self._part: MultipartSegment | None = None
+        self._data: list[bytes] = []  # of the part, as it came
 
     def write(self, chunk: bytes) -> None:
-        parser = self._parser
-        if parser is not None and self._refusal is None:
-            self._attempt(lambda: parser.write(chunk))
+        if chunk and self._refusal is None:
+            self._attempt(lambda: self._take(self._parser.parse(chunk)))
 
     def finish(self) -> None:
-        if self._refusal is None and not self._ended:
-            self._refusal = _malformed("the form ends before its closing boundary; send it whole")
+        if self._refusal is None:
+            self._attempt(self._parser.close)
         if self._refusal is not None:
             raise self._refusal
 
@@ -229,75 +222,53 @@ class _Form:
             step()
         except Problem as problem:
             self._refusal = problem
-        except FormParserError as error:
-            self._refusal = _malformed(f"the form cannot be read ({shortened(str(error))})")
+        except MultipartError as error:
+            self._refusal = _malformed(f"the form cannot be read ({shortened(str(error))}); send it whole")
 
-    def _begin(self, boundary: bytes) -> None:
-        self._parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self._on_part_begin,
-                "on_header_field": self._on_header_field,
-                "on_header_value": self._on_header_value,
-                "on_header_end": self._on_header_end,
-                "on_headers_finished": self._on_headers_finished,
-                "on_part_data": self._on_part_data,
-                "on_part_end": self._on_part_end,
-                "on_end": self._on_end,
-            },
-        )
+    def _take(self, events: Iterable[MultipartSegment | bytes | None]) -> None:
+        for event in events:
+            if isinstance(event, bytes):
+                self._data.append(event)
+            elif event is not None:
+                self._require_fitting(event)
+                self._part, self._data = event, []
+            else:
+                self._end()
 
-    def _on_part_begin(self) -> None:
-        self._headers = {}
-        self._data = bytearray()
-
-    def _on_header_field(self, data: bytes, start: int, end: int) -> None:
-        self._header += data[start:end]
-
-    def _on_header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def _on_header_end(self) -> None:
-        self._headers[self._header.lower()] = self._value
-        self._header = self._value = b""
-
-    def _on_headers_finished(self) -> None:
+    def _require_fitting(self, part: MultipartSegment) -> None:
         """Known by its headers alone what the part is: what is not wanted is not kept."""
-        _, options = parse_options_header(self._headers.get(b"content-disposition"))
-        if b"name" not in options:
+        if not part.name:
             raise _malformed("a part of the form has no name in its Content-Disposition")
-        self._field = options[b"name"].decode("utf-8", "replace")
-        self._reading.require_known(self._field)
-        filename = options.get(b"filename")
-        self._filename = filename.decode("utf-8", "replace") if filename else None
-        kind = self._headers.get(b"content-type", b"text/plain")
-        self._is_file = filename is not None or not kind.lower().startswith(b"text/")
-        self._require_kind()
-
-    def _require_kind(self) -> None:
-        wanted = self._field == self._reading.field
-        if wanted and not self._is_file:
-            fault = f"'{self._field}' holds text where a file is expected; with curl: -F {self._field}=@picture.jpg"
-            raise _unusable(self._field, fault)
-        if self._is_file and not wanted:
-            raise _unusable(self._field, f"'{self._field}' holds a file where text is expected")
+        field = _as_utf8(part.name)
+        self._reading.require_known(field)
+        wanted = field == self._reading.field
+        if wanted and not _is_file(part):
+            fault = f"'{field}' holds text where a file is expected; with curl: -F {field}=@picture.jpg"
+            raise _unusable(field, fault)
+        if not wanted and _is_file(part):
+            raise _unusable(field, f"'{field}' holds a file where text is expected")
         if wanted:
             self._reading.require_room(len(self._reading.pictures) + 1)
 
-    def _on_part_data(self, data: bytes, start: int, end: int) -> None:
-        self._data += data[start:end]
-
-    def _on_part_end(self) -> None:
-        if self._is_file:
-            self._reading.add(bytes(self._data), self._filename)
+    def _end(self) -> None:
+        part, data = self._part, b"".join(self._data)
+        assert part is not None
+        if _is_file(part):
+            self._reading.add(data, _as_utf8(part.filename) if part.filename else None)
             return
         try:
-            self._reading.set_name(self._data.decode())
+            self._reading.set_name(data.decode())
         except UnicodeDecodeError:
             raise _unusable("name", "the name is not UTF-8; send it in that encoding") from None
 
-    def _on_end(self) -> None:
-        self._ended = True
+
+def _is_file(part: MultipartSegment) -> bool:
+    return part.filename is not None or not (part.content_type or "text/plain").startswith("text/")
+
+
+def _as_utf8(text: str) -> str:
+    """Of a header that was read byte by byte; an old client's file name need not be UTF-8."""
+    return text.encode(_BYTEWISE).decode("utf-8", "replace")
 
 
 # JSON
