@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.bank import ClassId, looked_up
 from core.errors import UnknownClass
-from core.products import best_at_once, inner_products, scannable
+from core.products import best_at_once, inner_products, scannable, smallest
 from core.prototypes import Prototyped
 from core.space import Space
 
@@ -128,13 +128,13 @@ class NearestClassMean:
         if not self.class_ids:
             return [Prediction((), unknown=True) for _ in features]
         distances = self.distances(features)
-        nearest = distances.topk(min(top_k, len(self.class_ids)), dim=1, largest=False)
+        nearest, places = smallest(distances, min(top_k, len(self.class_ids)))
         # A softmax over all classes, worked out for the nearest alone: there may be a hundred thousand others.
         scale = -1 / self.certainty.temperature
-        first = nearest.values[:, :1]
+        first = nearest[:, :1]
         everything = distances.sub_(first).mul_(scale).exp_().sum(1, keepdim=True)  # in place: they are many
-        confidences = (nearest.values - first).mul_(scale).exp_() / everything
-        rows = zip(nearest.indices.tolist(), nearest.values.tolist(), confidences.tolist(), strict=True)
+        confidences = (nearest - first).mul_(scale).exp_() / everything
+        rows = zip(places.tolist(), nearest.tolist(), confidences.tolist(), strict=True)
         return [self._prediction(*row) for row in rows]
 
     def _prediction(

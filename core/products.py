@@ -1,4 +1,4 @@
-"""The one large matrix product of an answer: some pictures against every class there is."""
+"""The one large matrix product of an answer, some pictures against every class there is, and the best of it."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,6 +11,7 @@ from core.cores import usable_cores
 from core.inference import Requests, one_core_each
 
 MANY = 2_000  # rows: below, a product takes no time beside the network that made the queries
+BLOCK = 256  # columns that are looked at as one when the smallest are looked for
 VERY_MANY = 32_000  # rows: beyond, all cores share it, or the others would wait for its end
 
 
@@ -31,6 +32,26 @@ def inner_products(queries: Tensor, targets: Tensor) -> Tensor:
     if not _take_long(targets):
         return queries @ targets.T
     return _product(targets.shape[1], on_all_cores=len(targets) >= VERY_MANY)(targets, queries.T)
+
+
+def smallest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The smallest of each row (n, K), ascending, and where they are: both (n, count).
+
+    Of many, the smallest lie in the blocks whose own smallest are the smallest; so each is looked at once, and all but
+    a few thousand never again. Where equal ones are left out, any of them may be.
+    """
+    blocks = rows.shape[1] // BLOCK
+    if blocks <= count or rows.shape[1] < MANY:
+        found = rows.topk(count, dim=1, largest=False)
+        return found.values, found.indices
+    whole = rows[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
+    best = whole.amin(2).topk(count, dim=1, largest=False, sorted=False).indices  # (n, count)
+    within = whole.gather(1, best[:, :, None].expand(-1, -1, BLOCK)).flatten(1)  # (n, count · BLOCK)
+    rest = rows[:, blocks * BLOCK :]
+    found = torch.cat([within, rest], dim=1).topk(count, dim=1, largest=False)
+    places = (best[:, :, None] * BLOCK + torch.arange(BLOCK, device=rows.device)).flatten(1)
+    last = torch.arange(blocks * BLOCK, rows.shape[1], device=rows.device).expand(len(rows), -1)
+    return found.values, torch.cat([places, last], dim=1).gather(1, found.indices)
 
 
 def scannable(rows: Sequence[Tensor]) -> Tensor:

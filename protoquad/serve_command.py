@@ -17,6 +17,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 
+from core.cores import let_threads_finish
 from migrations import schema
 from protoquad import logs
 from protoquad.allocator import few_arenas
@@ -43,6 +44,7 @@ def serve(
         chosen = settings(host=host, port=port, home=home, worker=worker)
         logs.set_up(chosen)
         few_arenas()
+        let_threads_finish()
         with contextlib.ExitStack() as stack:
             if chosen.embedded:
                 stack.enter_context(_only_one(chosen.home))

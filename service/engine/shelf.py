@@ -3,6 +3,7 @@
 Predictions read from here and from nowhere else: with the database away they go on as before.
 """
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -98,15 +99,20 @@ class Shelf:
         if number is None or number == current.number:
             return current
         key = (current.model_id, number)
-        pinned = self._pinned.get(key)
-        return pinned if pinned is not None else self._pin(current, key)
+        return self._used(key) or self._pin(current, key)
 
     def ready(self, model: str, number: int | None) -> Served | None:
         """As `at`, if it is at hand: waits for nothing, so it may be asked on the event loop."""
         current = self._current.get(model)
         if current is None or number is None or number == current.number:
             return current
-        return self._pinned.get((current.model_id, number))
+        return self._used((current.model_id, number))
+
+    def _used(self, key: tuple[ModelId, int]) -> Served | None:
+        """A pinned version, which then is the last to be given up."""
+        with contextlib.suppress(KeyError):  # given up a moment ago, by another thread
+            self._pinned.move_to_end(key)
+        return self._pinned.get(key)
 
     def newest_names(self, served: Served) -> Mapping[int, str]:
         """The names of its classes as they are now: a version keeps classes, not what they were called."""

@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 
-from core.products import MANY, VERY_MANY, best_at_once, inner_products, scannable
+from core.products import MANY, VERY_MANY, best_at_once, inner_products, scannable, smallest
 
 
 @pytest.mark.parametrize("rows", [1, MANY - 1, MANY, 3 * MANY, VERY_MANY])
@@ -75,3 +75,37 @@ def test_a_matrix_of_the_past_is_not_held_on_to() -> None:
 @pytest.mark.parametrize(("rows", "queries"), [(1, 1), (MANY - 1, 1), (MANY, 16), (VERY_MANY, 16)])
 def test_among_many_rows_queries_are_worth_gathering(rows: int, queries: int) -> None:
     assert best_at_once(torch.rand(rows, 2)) == queries
+
+
+@pytest.mark.parametrize("columns", [3, 255, 2_000, 2_048, 5_003, 40_000])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_smallest_of_many_are_the_smallest_of_all(columns: int, count: int) -> None:
+    """Found by blocks, in the order and at the places that looking through everything would give."""
+    rows = torch.rand(4, columns, generator=torch.Generator().manual_seed(columns))
+
+    values, places = smallest(rows, count)
+
+    expected = rows.sort(dim=1)
+    assert torch.equal(values, expected.values[:, :count])
+    assert torch.equal(places, expected.indices[:, :count])
+
+
+@pytest.mark.parametrize("at", [[0, 1, 2], [255, 256, 4_999], [4_864, 4_865, 4_999]])
+def test_the_smallest_may_lie_in_one_block_or_in_the_rest(at: list[int]) -> None:
+    """The last columns make no whole block."""
+    rows = torch.ones(1, 5_000)
+    rows[0, at] = torch.tensor([0.1, 0.2, 0.3])
+
+    values, places = smallest(rows, 3)
+
+    assert places.tolist() == [at]
+    assert values.tolist() == [pytest.approx([0.1, 0.2, 0.3])]
+
+
+def test_as_many_as_there_are_blocks_may_be_asked_for() -> None:
+    """A caller may want a hundred classes of two thousand."""
+    rows = torch.rand(2, 2_600, generator=torch.Generator().manual_seed(1))
+
+    values, _ = smallest(rows, 100)
+
+    assert torch.equal(values, rows.sort(dim=1).values[:, :100])

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from service.engine.shelf import PINNED
+from service.schemas import PredictionsBody
+
 Draw = Callable[..., bytes]
 
 
@@ -167,3 +170,30 @@ def test_a_model_that_does_not_exist_predicts_nothing(service: Any, draw: Draw) 
 
     assert (missing.status_code, impossible.status_code) == (404, 422)
     assert missing.json()["detail"] == "there is no model named 'nobody'; GET /models lists them"
+
+
+def test_a_prediction_is_the_same_with_a_query_and_without(learner: Any, draw: Draw) -> None:
+    """Without one it takes a shorter way to the same answer, which is what the documentation says it is."""
+    learner.taught("red", "green")
+    files = [("images", draw("red")), ("images", draw("stripes"))]
+
+    for model in (learner, learner.service.learner()):  # one by its name, and the default one
+        plain, asked = model.post("/predict", files=files), model.post("/predict?top_k=5", files=files)
+
+        assert plain.json() == asked.json()
+        assert plain.headers["content-type"] == asked.headers["content-type"] == "application/json"
+        assert PredictionsBody.model_validate_json(plain.content, strict=True).model_dump(mode="json") == plain.json()
+        assert model.ask("GET", "/predict").status_code == 405
+
+
+def test_the_pinned_version_that_was_not_used_for_longest_is_given_up(learner: Any) -> None:
+    """Not the one that was pinned first: that may be the one that everybody asks for."""
+    learner.taught("red", "green", "blue", "yellow", "violet", "orange")
+    first, *others = range(1, PINNED + 1)
+    for number in (first, *others, first):
+        learner.predict("red", version=number)
+
+    learner.predict("red", version=PINNED + 1)
+
+    ready = [n for n in (first, *others) if learner.service.parts.shelf.ready(learner.name, n) is not None]
+    assert ready == [first, *others[1:]]
