@@ -41,10 +41,10 @@ def load(
 
 
 def _plot(file: Path, found: Findings) -> None:
-    measured = found.rates["protoquad"]
     rate = found.rate("protoquad", f"small {SATURATED}")
-    p50, p99 = [one.p50 for one in measured.values()], [one.p99 for one in measured.values()]
-    plot_latency(file, [float(share) for share in measured], rate, p50, p99)
+    p50 = [median(one.p50 for one in rounds) for rounds in found.rates.values()]
+    p99 = [median(one.p99 for one in rounds) for rounds in found.rates.values()]
+    plot_latency(file, [float(share) for share in found.rates], rate, p50, p99)
 
 
 _MEANING = {
@@ -82,7 +82,7 @@ def _content(found: Findings, backbone: str, classes: int) -> dict[str, Any]:
             name: {load: [asdict(one) for one in rounds] for load, rounds in loads.items()}
             for name, loads in found.closed.items()
         },
-        "rates": {name: {share: asdict(one) for share, one in some.items()} for name, some in found.rates.items()},
+        "rates": {share: [asdict(one) for one in rounds] for share, rounds in found.rates.items()},
         "limit": found.limit,
         "alone": found.alone,
         "megabytes": found.megabytes,

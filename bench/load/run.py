@@ -31,22 +31,25 @@ class Length:
     warm: float
     rounds: int  # how often that is compared which ratios are asked of; the median counts
     wide: int  # in how many of them everybody is given every load
-    settle: float  # seconds of load for each server before anything counts
+    settle: float  # seconds of load for LitServe before anything counts; others need a fifth of it
     at_a_rate: float  # seconds of a load at a fixed rate, whose rare long answers have to be seen
+    steady: int  # how often at the share that the tail is judged at
     large: bool = True
     rates: Sequence[float] = SHARES
 
 
 # In a young LitServe torch gets its memory from the system anew with every batch; after ten to thirty seconds of load
 # the C library keeps it, and answers a second are half as many again. What a server does from then on is what counts.
-FULL = Length(seconds=4.0, warm=1.0, rounds=9, wide=3, settle=30.0, at_a_rate=16.0)
-QUICK = Length(seconds=2.0, warm=0.5, rounds=3, wide=1, settle=8.0, at_a_rate=4.0, large=False, rates=(STEADY,))
+FULL = Length(seconds=4.0, warm=1.0, rounds=9, wide=3, settle=30.0, at_a_rate=10.0, steady=5)
+QUICK = Length(
+    seconds=2.0, warm=0.5, rounds=3, wide=1, settle=8.0, at_a_rate=5.0, steady=1, large=False, rates=(STEADY,)
+)
 
 
 @dataclass
 class Findings:
     closed: dict[str, dict[str, list[Measured]]] = field(default_factory=dict)  # server → load → rounds
-    rates: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    rates: dict[str, list[Measured]] = field(default_factory=dict)  # ours at a share of its throughput → rounds
     limit: list[float] = field(default_factory=list)  # pictures a second with no HTTP, in each round
     alone: list[float] = field(default_factory=list)  # milliseconds for one picture with no HTTP
     megabytes: dict[str, float] = field(default_factory=dict)
@@ -58,8 +61,8 @@ class Findings:
         return median(one.p50 for one in self.closed[server][load])
 
     def wrong(self) -> int:
-        loads = [one for rounds in self.closed.values() for some in rounds.values() for one in some]
-        return sum(one.wrong for one in [*loads, *(one for some in self.rates.values() for one in some.values())])
+        rounds = [some for loads in self.closed.values() for some in loads.values()]
+        return sum(one.wrong for some in [*rounds, *self.rates.values()] for one in some)
 
     def ratios(self) -> dict[str, float]:
         """Each of two things measured within the same minute: the machine is faster at one time than at another."""
@@ -69,9 +72,9 @@ class Findings:
         for name, loads in self.closed.items():
             if name != "protoquad":
                 found[name] = _ratio(ours, [one.rate for one in loads[f"small {SATURATED}"]])
-        steady = self.rates.get("protoquad", {}).get(str(STEADY))
+        steady = self.rates.get(str(STEADY))
         if steady:
-            found["p99_to_p50"] = steady.p99 / steady.p50
+            found["p99_to_p50"] = _ratio([one.p99 for one in steady], [one.p50 for one in steady])
         return {name: round(value, 3) for name, value in found.items()}
 
 
@@ -120,8 +123,9 @@ class _Comparison:
         for server in self.everybody:
             server.pause()
         for server in self.everybody:
+            seconds = self.length.settle if server.name == "litserve" else self.length.settle / 5
             with server.awake():
-                driven(server, pictures, 0, {"callers": SATURATED, "warm": 0.0, "seconds": self.length.settle})
+                driven(server, pictures, 0, {"callers": SATURATED, "warm": 0.0, "seconds": seconds})
             self.tell(f"{server.name} has settled")
 
     def compare(self, pictures: Sequence[bytes], *, wide: bool) -> None:
@@ -149,11 +153,17 @@ class _Comparison:
 
     def rates(self, pictures: Sequence[bytes]) -> None:
         """Ours at shares of its throughput."""
-        ours = self.everybody[0]
-        saturation = self.findings.rate(ours.name, f"small {SATURATED}")
         for share in self.length.rates:
-            load = {"rate": share * saturation, "warm": self.length.warm, "seconds": self.length.at_a_rate}
-            with ours.awake():
-                found = driven(ours, pictures, 0, load)
-            self.findings.rates.setdefault(ours.name, {})[str(share)] = found
-            self.tell(f"{ours.name}, {share:.0%} of its throughput: {sentence(found)}")
+            for _ in range(self.length.steady if share == STEADY else 1):
+                found = self._at(share, pictures)
+                self.findings.rates.setdefault(str(share), []).append(found)
+                self.tell(f"{self.everybody[0].name}, {share:.0%} of its throughput: {sentence(found)}")
+
+    def _at(self, share: float, pictures: Sequence[bytes]) -> Measured:
+        """A share of what it does now: on a machine that has become slower, the same rate would be a larger one."""
+        times = {"warm": self.length.warm, "seconds": self.length.seconds}
+        ours = self.everybody[0]
+        with ours.awake():
+            now = driven(ours, pictures, 0, {"callers": SATURATED, **times})
+            load = {"rate": share * now.rate, "warm": self.length.warm, "seconds": self.length.at_a_rate}
+            return driven(ours, pictures, 0, load)
