@@ -223,7 +223,8 @@ class _Form:
         except Problem as problem:
             self._refusal = problem
         except MultipartError as error:
-            self._refusal = _malformed(f"the form cannot be read ({shortened(str(error))}); send it whole")
+            why = shortened(str(error))
+            self._refusal = _malformed(f"the form cannot be read ({why}); send it whole, as HTTP libraries make it")
 
     def _take(self, events: Iterable[MultipartSegment | bytes | None]) -> None:
         for event in events:

@@ -52,7 +52,8 @@ async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> 
         "version": served.number,
         "predictions": [_body(answer, served, names) for answer in answers],
     }
-    return Response(to_json(body), media_type="application/json")  # of our own making: it is not checked on its way
+    # Of our own making, so it is not checked on its way out. What is not a number has no place in JSON.
+    return Response(to_json(body, inf_nan_mode="null"), media_type="application/json")
 
 
 async def _predictions(service: Parts, served: Served, uploads: Sequence[Upload], top_k: int) -> list[Prediction]:
