@@ -65,6 +65,8 @@ def _table(found: Findings) -> Table:
     for name, loads in found.closed.items():
         cells = [
             f"{found.rate(name, load):.1f} · {found.p50(name, load):.1f} · {max(one.p99 for one in loads[load]):.1f}"
+            if load in loads
+            else ""
             for load in (f"small {n}" for n in CALLERS)
         ]
         large = f"{found.rate(name, 'large 8'):.1f}" if "large 8" in loads else ""

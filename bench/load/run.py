@@ -34,7 +34,7 @@ class Length:
     settle: float  # seconds of load for LitServe before anything counts; others need a fifth of it
     at_a_rate: float  # seconds of a load at a fixed rate, whose rare long answers have to be seen
     steady: int  # how often at the share that the tail is judged at
-    large: bool = True
+    thorough: bool = True  # large pictures too, and plain FastAPI with few callers
     rates: Sequence[float] = SHARES
 
 
@@ -42,7 +42,7 @@ class Length:
 # the C library keeps it, and answers a second are half as many again. What a server does from then on is what counts.
 FULL = Length(seconds=4.0, warm=1.0, rounds=9, wide=3, settle=30.0, at_a_rate=10.0, steady=5)
 QUICK = Length(
-    seconds=2.0, warm=0.5, rounds=3, wide=1, settle=8.0, at_a_rate=5.0, steady=1, large=False, rates=(STEADY,)
+    seconds=2.0, warm=0.3, rounds=3, wide=1, settle=8.0, at_a_rate=4.0, steady=1, thorough=False, rates=(STEADY,)
 )
 
 
@@ -85,7 +85,7 @@ def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 def run(backbone: str, classes: int, folder: Path, make_home: MakeHome, length: Length, tell: Tell) -> Findings:
     small = jpegs(SMALL, SMALL_PICTURES)
-    large = jpegs(LARGE, LARGE_PICTURES) if length.large else []
+    large = jpegs(LARGE, LARGE_PICTURES) if length.thorough else []
     file = folder / "prototypes.safetensors"
     prototypes = taught(backbone, [*small, *large], classes)
     save_prototypes(file, prototypes)
@@ -134,9 +134,10 @@ class _Comparison:
         times = {"warm": self.length.warm, "seconds": self.length.seconds}
         self.findings.alone.append(self.limit.measured("milliseconds for one", **times))
         self.tell(f"in process: {self.findings.alone[-1]:.1f} ms for one picture")
-        for server in self.everybody if wide else [ours]:
+        few = self.everybody if self.length.thorough else [ours, litserve]
+        for server in few if wide else [ours]:
             self.closed(server, "small", pictures, 0, 1)
-        for server in self.everybody if wide else []:
+        for server in few if wide else []:
             self.closed(server, "small", pictures, 0, 8)
         self.findings.limit.append(self.limit.measured("pictures a second", **times))
         self.tell(f"in process: {self.findings.limit[-1]:.1f} pictures/s")
