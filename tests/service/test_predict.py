@@ -186,6 +186,19 @@ def test_a_prediction_is_the_same_with_a_query_and_without(learner: Any, draw: D
         assert model.ask("GET", "/predict").status_code == 405
 
 
+def test_what_is_not_a_number_is_null_and_unknown(learner: Any, draw: Draw) -> None:
+    """JSON has no word for it, and many readers fail on the one that Python uses."""
+    learner.taught("red")
+    learner.service.parts.shelf.current(learner.name).classifier.prototypes.fill_(float("nan"))
+
+    answer = learner.post("/predict", files={"images": draw("red")})
+
+    assert "NaN" not in answer.text
+    (found,) = answer.json()["predictions"]
+    assert found["unknown"] is True
+    assert found["top"][0]["distance"] is None
+
+
 def test_the_pinned_version_that_was_not_used_for_longest_is_given_up(learner: Any) -> None:
     """Not the one that was pinned first: that may be the one that everybody asks for."""
     learner.taught("red", "green", "blue", "yellow", "violet", "orange")
