@@ -6,8 +6,6 @@ as they came. Fetches nothing from anywhere.
 
 import binascii
 import json
-import re
-import unicodedata
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,25 +19,14 @@ from fastapi import Request
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
 from service.errors import ImageProblem, ParameterProblem, Problem, shortened, unusable_images
+from store import names
+from store.errors import UnusableName
 from store.models import LONGEST_NAME
 
 FORM = "multipart/form-data"
 JSON = "application/json"
-MODEL_NAME = r"[a-z0-9][a-z0-9_-]{0,62}"
 SMALL_BODY = 64 * 1024  # decoded where it is: a thread would cost more
 _BYTEWISE = "latin-1"
-
-# Reserved for pictographs by Unicode itself: an emoji that is younger than this Python looks unassigned there.
-_PICTOGRAPHS = range(0x1F000, 0x1FB00)
-_DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # show another name than is stored
-_REFUSED = {
-    "Cc": "a control character or line break",
-    "Cs": "half a surrogate pair",
-    "Cn": "a character that does not exist",
-    "Zl": "a line break",
-    "Zp": "a line break",
-}
-_INVISIBLE = ("Z", "M", "Cf")
 
 
 @dataclass(frozen=True)
@@ -73,27 +60,11 @@ async def read_pictures(request: Request, *, field: str, max_images: int) -> lis
 
 
 def clean_name(text: str) -> str:
-    """A class's name as it is stored: trimmed, composed, and the same to the eye as to a comparison."""
-    name = text.strip()
-    if len(name) <= 4 * LONGEST_NAME:  # composing shortens at most fourfold, and is slow on what is very long
-        name = unicodedata.normalize("NFC", name)
-    if len(name) > LONGEST_NAME:
-        raise _bad_name(f"the name has {len(name)} characters; take at most {LONGEST_NAME}")
-    for character in name:
-        if why := _why_refused(character):
-            raise _bad_name(f"the name contains {why} (U+{ord(character):04X}); leave it out")
-    if all(unicodedata.category(character).startswith(_INVISIBLE) for character in name):
-        raise _bad_name("the name is empty; give it a character that can be seen")
-    return name
-
-
-def _why_refused(character: str) -> str | None:
-    if character in _DIRECTIONS:
-        return "a character that turns the direction of text"
-    category = unicodedata.category(character)
-    if category == "Cn" and ord(character) in _PICTOGRAPHS:
-        return None
-    return _REFUSED.get(category)
+    """A class's name as it is stored."""
+    try:
+        return names.class_name(text)
+    except UnusableName as error:
+        raise _bad_name(str(error)) from error
 
 
 def _bad_name(detail: str) -> Problem:
@@ -103,10 +74,10 @@ def _bad_name(detail: str) -> Problem:
 
 def model_name(text: str) -> str:
     """A model's name, which is part of its address."""
-    if re.fullmatch(MODEL_NAME, text):
-        return text
-    allowed = "take 1 to 63 of a-z, 0-9, '-' and '_', and begin with a letter or digit"
-    raise _bad_name(f"'{shortened(text)}' cannot name a model; {allowed}")
+    try:
+        return names.model_name(text)
+    except UnusableName as error:
+        raise _bad_name(str(error)) from error
 
 
 # Reading either kind of body
