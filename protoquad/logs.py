@@ -1,13 +1,21 @@
-"""Logs: one line for each thing that happened; readable on a terminal, JSON when not."""
+"""Logs: one line for each thing that happened; readable on a terminal, JSON when not.
+
+Much of a line is text that callers choose: paths, names, messages of exceptions. It can neither fill the log, nor steer
+a terminal, nor start a line of its own.
+"""
 
 import logging
 import sys
 from typing import Any
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 from store.settings import Settings
+
+LONGEST_VALUE = 1_000  # characters: a path may be as long as the server lets a request's head be
+LONGEST_TRACEBACK = 20_000
+TRACEBACKS = ("exception", "stack")  # the fields that span lines
 
 NOISY = (
     "alembic",
@@ -31,10 +39,11 @@ def set_up(settings: Settings) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if text else "iso", utc=not text),
     ]
+    bounded: list[Any] = [structlog.processors.format_exc_info, shorten]  # tracebacks without locals: they hold keys
     last: list[Any] = (
-        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]  # no locals: they hold keys
+        [*bounded, escape, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if text
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        else [*bounded, structlog.processors.JSONRenderer()]  # which escapes by itself
     )
     structlog.configure(
         processors=[*shared, *last],  # our own lines do not take the way round by the library's records
@@ -54,3 +63,41 @@ def set_up(settings: Settings) -> None:
     root.setLevel(settings.log_level.upper())
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def shorten(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    """Bound every text of a line."""
+    for name, value in line.items():
+        if isinstance(value, str) and len(value) > LONGEST_VALUE:
+            line[name] = _shortened(value, LONGEST_TRACEBACK if name in TRACEBACKS else LONGEST_VALUE)
+    return line
+
+
+def _shortened(text: str, longest: int) -> str:
+    """The beginning and the end: a traceback has its cause there."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]}… {len(text) - 2 * half} characters …{text[-half:]}"
+
+
+def escape(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    """Replace what a terminal would obey (control characters, changes of direction) by its escape sequence."""
+    for name, value in line.items():
+        if isinstance(value, str):
+            if not value.isprintable():
+                line[name] = _indented(value) if name in TRACEBACKS else _escaped(value)
+        elif not isinstance(value, int | float | None):
+            shown = repr(value)
+            if len(shown) > LONGEST_VALUE or not shown.isprintable():
+                line[name] = _escaped(_shortened(shown, LONGEST_VALUE))
+    return line
+
+
+def _escaped(text: str) -> str:
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def _indented(traceback: str) -> str:
+    """Lines of a traceback stand off from the margin, where the lines of the log begin."""
+    return "\n".join(f"    {_escaped(line)}" for line in traceback.split("\n"))
