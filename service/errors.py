@@ -17,6 +17,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import ImageError, UnknownBackbone
@@ -253,22 +254,39 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     """The framework's own refusals: a route or a method that does not exist, a body that cannot be parsed."""
     assert isinstance(error, HTTPException)
     phrase = http.HTTPStatus(error.status_code).phrase
-    detail = str(error.detail)
+    detail, headers = str(error.detail), error.headers
+    if error.status_code == http.HTTPStatus.METHOD_NOT_ALLOWED:
+        headers = {"Allow": ", ".join(_allowed_methods(request))}
     if detail == phrase:
-        detail = _routing_detail(request, error)
+        detail = _routing_detail(request, error.status_code, headers)
     slug = phrase.lower().replace(" ", "-")
-    problem = Problem(error.status_code, phrase, detail, slug=slug, headers=error.headers)
+    problem = Problem(error.status_code, phrase, detail, slug=slug, headers=headers)
     return problem.response(request_id(request))
 
 
-def _routing_detail(request: Request, error: HTTPException) -> str:
+def _allowed_methods(request: Request) -> list[str]:
+    """Every method that some route takes at this path; the framework names those of one route alone."""
+    scope = request.scope
+    asked = {name: scope[name] for name in ("type", "path", "query_string", "headers")}
+    asked["root_path"] = scope.get("app_root_path", scope["root_path"])  # a mount has put its own there
+    allowed: set[str] = set()
+    for route in request.app.routes:
+        if route.matches({**asked, "method": "none"})[0] is Match.NONE:  # another path
+            continue
+        if isinstance(route, Mount):  # files, which take any method to refuse it later
+            allowed |= {"GET", "HEAD"}
+        else:
+            allowed |= {str(one) for one in http.HTTPMethod if route.matches({**asked, "method": one})[0] is Match.FULL}
+    return sorted(allowed)
+
+
+def _routing_detail(request: Request, status: int, headers: Mapping[str, str] | None) -> str:
     path = shortened(request.scope["path"])
     method = shortened(request.method)
-    if error.status_code == http.HTTPStatus.NOT_FOUND:
+    if status == http.HTTPStatus.NOT_FOUND:
         return f"there is no {path}; /docs lists what there is"
-    if error.status_code == http.HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("allow") or (error.headers or {}).get("Allow") or "another method"
-        return f"{path} does not take {method}, it takes {allowed}"
+    if status == http.HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"{path} does not take {method}, it takes {(headers or {}).get('Allow') or 'another method'}"
     return f"{method} {path} is refused"
 
 
