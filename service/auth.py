@@ -1,8 +1,12 @@
 """Who may ask what: API keys and their scopes, held in memory so that no request waits for the database.
 
-With no key made the service is open, to this machine alone: a page from elsewhere that a browser here has loaded is
-kept out by its Host (DNS rebinding) or its Origin (a request across sites). The first key closes it for good: with all
-keys revoked nobody gets in until another is made.
+With no key made the service is open, to this machine alone: the connection must come from a loopback address. A page
+from elsewhere that a browser here has loaded is kept out by its Host (DNS rebinding), its Origin or its Sec-Fetch-Site
+(a request across sites); what a proxy forwards, by the headers that proxies add. The first key closes it for good: with
+all keys revoked nobody gets in until another is made.
+
+Asks for no key: /livez and /readyz, which proxies and orchestrators check and which say one word; /docs, /openapi.json
+and /docs-assets, which are the same for every installation.
 """
 
 import ipaddress
@@ -25,7 +29,28 @@ from store.database import Database
 
 Scope = Literal["predict", "teach", "admin"]
 
+LONGEST_AUTHORIZATION = 200  # characters; a key has 76 of them
+_BEARER = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+# What proxies, tunnels and content delivery networks add to say for whom they ask.
+_FORWARDING = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"cdn-loop",
+        b"cf-connecting-ip",
+        b"cf-ray",
+        b"client-ip",
+        b"fastly-client-ip",
+        b"fly-client-ip",
+        b"true-client-ip",
+        b"x-azure-clientip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"x-real-ip",
+    }
+)
+_FORWARDING_PREFIXES = (b"x-forwarded", b"x-original-", b"x-envoy-", b"tailscale-")
 _log = structlog.get_logger("protoquad.auth")
 
 
@@ -71,6 +96,17 @@ class Requires(HTTPBearer):
         self.scope: Scope = scope
 
     async def __call__(self, request: Request) -> None:  # type: ignore[override]  # what it would return, nobody asks for
+        self._check(request)
+
+    def still_admits(self, request: Request) -> bool:
+        """Whether a request that passed would pass again: what lasts asks this from time to time."""
+        try:
+            self._check(request)
+        except Problem:
+            return False
+        return True
+
+    def _check(self, request: Request) -> None:
         ring: KeyRing = request.app.state.keyring
         if not ring.loaded:  # not known is not the same as none made
             raise _keys_unknown()
@@ -86,11 +122,11 @@ requires = cache(Requires)  # one for each scope
 
 
 def _known(request: Request, ring: KeyRing) -> KnownKey:
-    header = request.headers.get("authorization")
-    if header is None:
+    headers = request.headers.getlist("authorization")
+    if not headers:
         raise _unauthorised("the request carries no API key; send the header 'Authorization: Bearer <key>'")
-    match = re.fullmatch(r"bearer +(\S+) *", header, re.IGNORECASE)
-    if match is None:
+    match = _BEARER.fullmatch(headers[0]) if len(headers[0]) <= LONGEST_AUTHORIZATION else None
+    if match is None or len(headers) > 1:
         raise _unauthorised("the Authorization header cannot be read; it must be 'Bearer <key>'")
     known = ring.find(match[1])
     if known is None:
@@ -131,18 +167,37 @@ def _keys_unknown() -> Problem:
 
 
 def _require_own_machine(request: Request) -> None:
-    host = _address(request.headers.get("host", ""))
+    host = _host(request)
     if host is None or not _is_loopback(host[0]):
-        raise _closed(
-            "this service has no API key, so it answers only to localhost, 127.0.0.1 or [::1] as its host name"
-        )
-    origin = request.headers.get("origin")
-    if origin is not None and not _same_place(origin, host):
-        raise _closed("this service has no API key, so it takes no requests from web pages of another origin")
+        raise _closed("it answers only to localhost, 127.0.0.1 or [::1] as its host name")
+    if request.client is None or not _is_loopback(request.client.host):
+        raise _closed("it answers only to connections from this machine")
+    if (header := _forwarding_header(request)) is not None:
+        raise _closed(f"it takes no requests that a proxy forwards, and this one carries {header}")
+    if not all(_same_place(origin, host) for origin in request.headers.getlist("origin")):
+        raise _closed("it takes no requests from web pages of another origin")
+    # Sent by browsers with every request to this machine, also where they send no Origin; by other programs not at all.
+    if not {"same-origin", "none"}.issuperset(request.headers.getlist("sec-fetch-site")):
+        raise _closed("it takes no requests from web pages of another origin (Sec-Fetch-Site)")
+
+
+def _host(request: Request) -> tuple[str, int | None] | None:
+    hosts = request.headers.getlist("host")
+    return _address(hosts[0]) if len(hosts) == 1 else None
+
+
+def _forwarding_header(request: Request) -> str | None:
+    for name, _ in request.scope["headers"]:
+        if name in _FORWARDING or name.startswith(_FORWARDING_PREFIXES):
+            return str(name[:40], "latin-1")
+    return None
 
 
 def _closed(why: str) -> Problem:
-    detail = f"{why}; make a key with `protoquad keys create` and send it as 'Authorization: Bearer <key>'"
+    detail = (
+        f"this service has no API key, so {why}; "
+        "make a key with `protoquad keys create` and send it as 'Authorization: Bearer <key>'"
+    )
     return Problem(403, "Open to this machine alone", detail, slug="local-only")
 
 
@@ -153,10 +208,14 @@ def _address(text: str) -> tuple[str, int | None] | None:
 
 
 def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
     try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+        address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return False
+    # How a socket for both families writes 127.0.0.1: ::ffff:127.0.0.1.
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def _same_place(origin: str, host: tuple[str, int | None]) -> bool:

@@ -142,6 +142,48 @@ def test_a_revoked_key_is_refused_after_a_refresh(app: FastAPI, ring: KeyRing, d
     assert answers == [401, 200]
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"Bearer " + b"x" * 60_000,
+        b"Bearer " + b" " * 60_000,
+        b"Bearer pq_" + b"_" * 60_000,
+        b"Bearer \xff\xfe\x80",
+        b"\xc3\xa9" * 500,
+    ],
+)
+def test_no_header_is_too_odd_to_be_refused(
+    app: FastAPI, ring: KeyRing, database: Database, ask: Ask, header: bytes
+) -> None:
+    """What is far too long is not hashed, and bytes that are no text raise nothing."""
+    make_key(database, ring, "admin")
+
+    response = ask(app, "GET", "/predict", headers={"Authorization": header})
+
+    assert (response.status_code, response.json()["type"]) == (401, "/problems/unauthorized")
+
+
+def test_a_key_with_a_known_id_and_an_endless_secret_is_refused_unhashed(
+    app: FastAPI, ring: KeyRing, database: Database, ask: Ask
+) -> None:
+    """The public id gets nobody to have the service hash what they like."""
+    key = make_key(database, ring, "admin")
+
+    response = ask(app, "GET", "/predict", headers=bearer(key + "0" * 60_000))
+
+    assert response.status_code == 401
+    assert "cannot be read" in response.json()["detail"]
+
+
+def test_two_keys_in_one_request_are_refused(app: FastAPI, ring: KeyRing, database: Database, ask: Ask) -> None:
+    """A proxy might have checked the one and the service the other."""
+    key = make_key(database, ring, "admin")
+
+    response = ask(app, "GET", "/predict", headers=[("Authorization", f"Bearer {key}")] * 2)
+
+    assert response.status_code == 401
+
+
 def test_the_scheme_is_read_in_any_case(app: FastAPI, ring: KeyRing, database: Database, ask: Ask) -> None:
     """As RFC 9110 has it."""
     key = make_key(database, ring, "predict")
@@ -235,6 +277,88 @@ def test_without_keys_only_its_own_pages_may_ask(app: FastAPI, ask: Ask, host: s
 
     assert response.status_code == status
     assert status == 200 or "another origin" in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("site", "status"), [("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403), ("", 403)]
+)
+def test_without_keys_a_browser_must_say_that_the_page_is_ours(app: FastAPI, ask: Ask, site: str, status: int) -> None:
+    """An image or a form of another site sends no Origin; Sec-Fetch-Site it does send."""
+    response = ask(app, "GET", "/predict", headers={"Sec-Fetch-Site": site})
+
+    assert response.status_code == status
+    assert status == 200 or "Sec-Fetch-Site" in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Forwarded",
+        "Via",
+        "X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Forwarded-Anything",
+        "X-Real-IP",
+        "CF-Connecting-IP",
+        "True-Client-IP",
+    ],
+)
+def test_without_keys_nothing_that_a_proxy_forwards_passes(app: FastAPI, ask: Ask, header: str) -> None:
+    """A proxy on this machine that rewrites the Host would open the service to the world."""
+    response = ask(app, "GET", "/predict", headers={header: "127.0.0.1"})
+
+    body = response.json()
+    assert (response.status_code, body["type"]) == (403, "/problems/local-only")
+    assert header.lower() in body["detail"]
+    assert "protoquad keys create" in body["detail"]
+
+
+@pytest.mark.parametrize("header", ["Host", "Origin", "Sec-Fetch-Site"])
+def test_without_keys_a_second_header_hides_nothing(app: FastAPI, ask: Ask, header: str) -> None:
+    """Each of several is looked at, whichever a proxy or a parser would take."""
+    good = {"Host": "localhost:8000", "Origin": "http://localhost:8000", "Sec-Fetch-Site": "same-origin"}
+    headers = [*good.items(), (header, "cross-site")]
+
+    answers = [ask(app, "GET", "/predict", headers=found).status_code for found in (headers, headers[:-1])]
+
+    assert answers == [403, 200]
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"),
+    [
+        (("127.0.0.1", 5000), 200),
+        (("127.8.8.8", 5000), 200),
+        (("::1", 5000), 200),
+        (("::ffff:127.0.0.1", 5000), 200),
+        (("10.0.0.9", 5000), 403),
+        (("::ffff:10.0.0.9", 5000), 403),
+        (("2001:db8::1", 5000), 403),
+        (("testclient", 5000), 403),
+        (None, 403),
+    ],
+)
+def test_without_keys_the_connection_must_come_from_this_machine(
+    app: FastAPI, ask: Ask, peer: tuple[str, int] | None, status: int
+) -> None:
+    """A Host header can be made up, the address of a connection cannot."""
+
+    async def from_peer(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "client": peer}, receive, send)
+
+    response = ask(from_peer, "GET", "/predict")
+
+    assert response.status_code == status
+    assert status == 200 or "from this machine" in response.json()["detail"]
+
+
+def test_with_keys_a_proxy_may_forward(app: FastAPI, ring: KeyRing, database: Database, ask: Ask) -> None:
+    """Whoever has a key is known, by whichever way the request comes."""
+    headers = bearer(make_key(database, ring, "predict")) | {"X-Forwarded-For": "10.0.0.9", "Sec-Fetch-Site": "none"}
+
+    response = ask(app, "GET", "/predict", headers=headers)
+
+    assert response.status_code == 200
 
 
 # The ring

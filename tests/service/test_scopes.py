@@ -74,3 +74,13 @@ def test_a_query_changes_nothing_about_who_may_predict(locked_service: Any, path
     assert asked(locked_service, "POST", path, None) == 401
     assert asked(locked_service, "POST", path, "nonsense") == 401
     assert asked(locked_service, "POST", path, locked_service.keys["predict"]) == 415
+
+
+@pytest.mark.parametrize("path", [*OPEN, "/docs-assets/swagger-ui.css"])
+def test_without_keys_health_and_documents_are_open_to_proxies(service: Any, path: str) -> None:
+    """A proxy's own check gets through to a service that takes no forwarded requests; neither says anything private."""
+    forwarded = {"Host": "api.example.org", "X-Forwarded-For": "203.0.113.9", "Sec-Fetch-Site": "cross-site"}
+
+    answers = [service.http.get(where, headers=forwarded).status_code for where in (path, "/classes", "/metrics")]
+
+    assert answers == [200, 403, 403]
