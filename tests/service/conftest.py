@@ -30,6 +30,7 @@ from torch import Tensor
 from core.incremental_session import IncrementalConfig
 from learners.pictures import views_of
 from service.app import create_app
+from service.connections import Connection, ConnectionLimits, Connections
 from service.dependencies import Parts
 from store import api_keys
 from store.database import Database
@@ -40,6 +41,7 @@ from workers.session_job import SessionWorker
 
 SECONDS = 10.0  # bound of every wait: reached only by a test that fails
 SECONDS_TO_ANSWER = 60.0  # bound of every request, on a machine that is busy with something else
+LIMITS = ConnectionLimits(connections=1000, head_seconds=10, body_seconds=60)
 SHOTS = 3
 SIDE = 40
 COLOURS = {
@@ -72,11 +74,13 @@ def ask() -> Ask:
 
 
 class Server(uvicorn.Server):
-    """A server in a thread, on a port of its own."""
+    """A server in a thread, on a port of its own, with the connections of `protoquad serve`."""
 
-    def __init__(self, app: ASGIApp, lifespan: Any = "off") -> None:
+    def __init__(self, app: ASGIApp, lifespan: Any = "off", limits: ConnectionLimits = LIMITS) -> None:
+        self.group = Connections(limits)
+        http: Any = partial(Connection, group=self.group)
         super().__init__(
-            uvicorn.Config(app, lifespan=lifespan, ws="none", log_config=None, timeout_graceful_shutdown=5)
+            uvicorn.Config(app, http=http, lifespan=lifespan, ws="none", log_config=None, timeout_graceful_shutdown=5)
         )
         self.ready = threading.Event()
         # Named as TCP, as `protoquad serve` does: otherwise every answer waits 40 ms for Nagle's algorithm.
@@ -86,6 +90,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self.sweeping = asyncio.create_task(self.group.sweep_forever(self.server_state.connections))
         self.ready.set()
 
     @contextmanager

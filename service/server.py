@@ -1,0 +1,57 @@
+"""The HTTP server: uvicorn, with bounded connections."""
+
+import asyncio
+import gc
+import socket
+from functools import partial
+from types import FrameType
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from service.connections import Connection, ConnectionLimits, Connections, allowed_connections
+from store.settings import Settings
+
+SECONDS_TO_FINISH = 30  # for requests in flight when the service is told to stop
+
+log = structlog.get_logger()
+
+
+class Server(uvicorn.Server):
+    """Logs where it listens, closes connections that wait too long, and ends event streams when it is to stop."""
+
+    def __init__(self, app: FastAPI, listener: socket.socket, settings: Settings) -> None:
+        allowed = allowed_connections(settings.max_connections)
+        self.group = Connections(ConnectionLimits(allowed, settings.head_seconds, settings.body_seconds))
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=partial(Connection, group=self.group),  # type: ignore[arg-type]  # a factory does as well
+                ws="none",
+                proxy_headers=False,  # nothing here believes what a proxy says of its client
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=SECONDS_TO_FINISH,
+            )
+        )
+        self.app = app
+        self.listener = listener
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._sweeping = asyncio.create_task(self.group.sweep_forever(self.server_state.connections))
+            host, port = self.listener.getsockname()[:2]
+            url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            log.info("listening", url=url, docs=f"{url}/docs")
+            gc.collect()
+            gc.freeze()  # what is there now stays: walking it again and again would hold up answers
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        parts = getattr(self.app.state, "parts", None)
+        if parts is not None:
+            parts.stopping = True
+        super().handle_exit(sig, frame)
