@@ -1,100 +1,164 @@
-"""How much and how long a request may send. Counts bytes as they arrive, so no parser sees one beyond the cap."""
+"""How much and how long a request may send. Counts bytes as they arrive, so no parser sees one beyond the bound.
+
+A route gets 64 KB unless it asks for more with `expect_images`, which it does once it knows who is calling. Bodies with
+images are taken out of one budget for all requests in flight.
+"""
 
 import asyncio
 import re
 import time
 
 import anyio
-from starlette.requests import Request
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import Problem, request_id
+from service.errors import RETRY_SECONDS, Problem, request_id
 
 MEGABYTE = 1024 * 1024
+SMALL_BODY = 64 * 1024  # bytes of a body without images
+_BODY = "protoquad.body"  # in the scope of a request
 _CLOSE = {"Connection": "close"}  # what follows on this connection is the rest of a body that nobody reads
 
 
+def expect_images(request: Request) -> None:
+    """Let the body be as large as one with images may be; raises a 503 where all bodies together are too large."""
+    body: _Body | None = request.scope.get(_BODY)
+    if body is not None:
+        body.expect_images()
+
+
+class Budget:
+    """Bytes that all bodies in flight may have together."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+
+    def take(self, count: int) -> bool:
+        """Whether there was room; a single body always finds some, however small the budget is."""
+        if self.taken and self.taken + count > self.limit:
+            return False
+        self.taken += count
+        return True
+
+    def give_back(self, count: int) -> None:
+        self.taken -= count
+
+
 class BodyLimit:
-    """Refuses a body that is too large or too slow, once, and then closes the connection.
+    """Refuses a body that is too large or too slow, and closes a connection whose body nobody wants to read.
 
     `linger` is how long what still arrives is thrown away before that: a connection that is closed with unread bytes is
     reset, and a client that was still sending would lose the answer.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float, linger: float = 2.0) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_bytes: int,
+        seconds: float,
+        *,
+        all_bytes: int = 2**62,
+        small_bytes: int = SMALL_BODY,
+        linger: float = 2.0,
+    ) -> None:
         self.app = app
         self.max_bytes = max_bytes
         self.seconds = seconds
+        self.small_bytes = min(small_bytes, max_bytes)
+        self.budget = Budget(all_bytes)
         self.linger = linger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        refusal = self._announced(scope)
-        if refusal is None:
-            body = _Body(receive, send, self.max_bytes, self.seconds)
-            try:
+        body = _Body(self, scope, receive, send)
+        scope[_BODY] = body
+        try:
+            if body.refusal is None:
                 await self.app(scope, body.receive, body.send)
-            except Exception:
-                if body.refusal is None:
-                    raise
-            refusal = body.refusal
-        if refusal is not None:
-            await self._answer(refusal, scope, receive, send)
-
-    def _announced(self, scope: Scope) -> Problem | None:
-        """What is wrong with the length that the client says it will send."""
-        lengths = {value.strip() for name, value in scope["headers"] if name == b"content-length"}
-        if not lengths:
-            return None
-        if len(lengths) > 1 or not re.fullmatch(rb"[0-9]+", min(lengths)):
-            return Problem(
-                400,
-                "The Content-Length cannot be read",
-                "Content-Length must be one number of bytes; leave it to your HTTP library",
-                slug="malformed-request",
-                headers=_CLOSE,
-            )
-        digits = min(lengths).lstrip(b"0") or b"0"
-        return _too_large(self.max_bytes) if len(digits) > 18 or int(digits) > self.max_bytes else None
-
-    async def _answer(self, refusal: Problem, scope: Scope, receive: Receive, send: Send) -> None:
-        response = refusal.response(request_id(Request(scope)))
-        await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
-        await send({"type": "http.response.body", "body": response.body, "more_body": True})
-        with anyio.move_on_after(self.linger):
-            while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
-                pass
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except Exception:
+            if body.refusal is None:
+                raise
+        finally:
+            body.give_back()
+        if body.refusal is not None:
+            await body.answer_refusal(request_id(Request(scope)))
 
 
 class _Body:
     """One request's body on its way in, and whether its answer is on its way out."""
 
-    def __init__(self, receive: Receive, send: Send, max_bytes: int, seconds: float) -> None:
+    def __init__(self, limits: BodyLimit, scope: Scope, receive: Receive, send: Send) -> None:
+        self._limits = limits
         self._receive = receive
         self._send = send
-        self._max_bytes = max_bytes
-        self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
+        self._deadline = time.monotonic() + limits.seconds
+        self._allowed = limits.small_bytes
         self._bytes = 0
-        self._whole = False
+        self._taken = 0  # of the budget
+        self._budgeted = False
+        self._announced: int | None = None
+        self._whole = True
         self._answered = False
         self.refusal: Problem | None = None
+        self._read_head(scope)
+
+    def _read_head(self, scope: Scope) -> None:
+        """Whether there is a body, and how long the client says it is."""
+        lengths = set()
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                lengths.add(value.strip())
+            elif name == b"transfer-encoding":
+                self._whole = False
+        if not lengths:
+            return
+        if len(lengths) > 1 or not re.fullmatch(rb"[0-9]+", min(lengths)):
+            self._whole = False
+            self.refusal = _unreadable_length()
+            return
+        digits = min(lengths).lstrip(b"0") or b"0"
+        self._announced = int(digits[:20])  # enough to know that it is too much
+        self._whole = self._whole and self._announced == 0
+        if self._announced > self._limits.max_bytes:
+            self.refusal = _too_large(self._limits.max_bytes)
+
+    def expect_images(self) -> None:
+        self._allowed = self._limits.max_bytes
+        self._budgeted = True
+        self._take(self._announced or 0)
+
+    def _take(self, count: int) -> None:
+        if not self._limits.budget.take(count):
+            raise _no_room()
+        self._taken += count
+
+    def give_back(self) -> None:
+        self._limits.budget.give_back(self._taken)
+        self._taken = 0
 
     async def receive(self) -> Message:
         if self.refusal is not None:
             raise self.refusal
         if self._whole:  # only the client's leaving can follow, and that may be waited for as long as it takes
             return await self._receive()
+        if (self._announced or 0) > self._allowed:
+            return self._refuse(_too_large(self._allowed))
         message = await self._in_time()
         if message["type"] != "http.request":
             return message
         self._bytes += len(message.get("body", b""))
         self._whole = not message.get("more_body", False)
-        if self._bytes > self._max_bytes:
-            return self._refuse(_too_large(self._max_bytes))
+        if self._bytes > self._allowed:
+            return self._refuse(_too_large(self._allowed))
+        if self._budgeted and self._bytes > self._taken:  # its length was not announced
+            try:
+                self._take(self._bytes - self._taken)
+            except Problem as problem:
+                return self._refuse(problem)
         return message
 
     async def _in_time(self) -> Message:
@@ -104,7 +168,7 @@ class _Body:
                     return await self._receive()
             except TimeoutError:
                 if not self._answered:
-                    return self._refuse(_too_slow(self._seconds))
+                    return self._refuse(_too_slow(self._limits.seconds))
         return await self._receive()
 
     def _refuse(self, problem: Problem) -> Message:
@@ -118,7 +182,39 @@ class _Body:
         if self.refusal is not None:  # whatever the reader makes of its interruption, the refusal is the answer
             return
         self._answered = True
+        await self._send_early(message)
+
+    async def _send_early(self, message: Message) -> None:
+        """Where the body is not whole: close the connection after the answer, but let the client hear it first."""
+        if not self._whole and message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(_CLOSE)
+        elif not self._whole and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._drain()
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
+
+    async def _drain(self) -> None:
+        with anyio.move_on_after(self._limits.linger):
+            while (message := await self._receive())["type"] == "http.request" and message.get("more_body", False):
+                pass
+
+    async def answer_refusal(self, own_id: str | None) -> None:
+        assert self.refusal is not None
+        response = self.refusal.response(own_id)
+        start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+        self._whole = False  # it may have been whole and too large
+        await self._send_early(start)
+        await self._send_early({"type": "http.response.body", "body": response.body})
+
+
+def _unreadable_length() -> Problem:
+    return Problem(
+        400,
+        "The Content-Length cannot be read",
+        "Content-Length must be one number of bytes; leave it to your HTTP library",
+        slug="malformed-request",
+    )
 
 
 def _too_large(max_bytes: int) -> Problem:
@@ -128,7 +224,6 @@ def _too_large(max_bytes: int) -> Problem:
         "The body is too large",
         f"the body is larger than {size}; send fewer or smaller pictures per request",
         slug="body-too-large",
-        headers=_CLOSE,
     )
 
 
@@ -138,5 +233,14 @@ def _too_slow(seconds: float) -> Problem:
         "The body did not arrive in time",
         f"the body was not whole after {seconds:g} seconds; send fewer or smaller pictures per request",
         slug="body-too-slow",
-        headers=_CLOSE,
+    )
+
+
+def _no_room() -> Problem:
+    return Problem(
+        503,
+        "Too many bodies are on their way",
+        f"the requests in flight have as many bytes as the service holds; try again in {RETRY_SECONDS} seconds",
+        slug="overloaded",
+        headers={"Retry-After": str(RETRY_SECONDS)},
     )

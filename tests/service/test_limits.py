@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -15,10 +16,11 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
 from service import errors
-from service.limits import BodyLimit
+from service.limits import BodyLimit, expect_images
 
 CAP = 100_000
 SECONDS = 10.0
+CHUNKED = [(b"transfer-encoding", b"chunked")]
 
 Serve = Callable[[Any], Any]
 
@@ -85,7 +87,7 @@ def app(seen: Seen) -> FastAPI:
 
 
 def limited(app: FastAPI, *, seconds: float = SECONDS, linger: float = 0.2) -> FastAPI:
-    app.add_middleware(BodyLimit, max_bytes=CAP, seconds=seconds, linger=linger)
+    app.add_middleware(BodyLimit, max_bytes=CAP, small_bytes=CAP, seconds=seconds, linger=linger)
     return app
 
 
@@ -253,9 +255,13 @@ def test_a_flood_behind_a_begun_answer_ends_it() -> None:
         heard = await receive()
         await send({"type": "http.response.body", "body": heard["type"].encode()})
 
-    sent = call(BodyLimit(answer_first, 5, SECONDS), [{"type": "http.request", "body": b"sixsix", "more_body": True}])
+    sent = call(
+        BodyLimit(answer_first, 5, SECONDS, linger=0),
+        [{"type": "http.request", "body": b"sixsix", "more_body": True}],
+        headers=CHUNKED,
+    )
 
-    assert [message.get("status", message.get("body")) for message in sent] == [200, b"http.disconnect"]
+    assert [message.get("status", message.get("body")) for message in sent] == [200, b"http.disconnect", b""]
 
 
 def test_a_begun_answer_waits_for_the_body_as_long_as_it_takes() -> None:
@@ -273,7 +279,7 @@ def test_a_begun_answer_waits_for_the_body_as_long_as_it_takes() -> None:
         listening.set()
         await asyncio.wait_for(asyncio.Event().wait(), SECONDS)
 
-    sent = call(BodyLimit(answer_first, CAP, seconds=0.05), [not_in_time, whole(b"late")])
+    sent = call(BodyLimit(answer_first, CAP, seconds=0.05), [not_in_time, whole(b"late")], headers=CHUNKED)
 
     assert [message.get("status", message.get("body")) for message in sent] == [200, b"late"]
 
@@ -345,3 +351,91 @@ def call(app: Any, messages: list[Any], headers: list[tuple[bytes, bytes]] | Non
     scope = {"type": "http", "method": "POST", "path": "/", "headers": headers or []}
     asyncio.run(app(scope, receive, send))
     return sent
+
+
+# Small bodies, and all bodies together
+
+
+def test_a_route_gets_a_small_body_unless_it_asks_for_images(serve: Serve) -> None:
+    """Where no image travels nothing large is read, whether its size is announced or not."""
+    app = FastAPI()
+    errors.install(app)
+
+    @app.post("/small")
+    async def small(request: Request) -> int:
+        return len(await request.body())
+
+    @app.post("/images")
+    async def images(request: Request) -> int:
+        expect_images(request)
+        return len(await request.body())
+
+    app.add_middleware(BodyLimit, max_bytes=CAP, seconds=SECONDS, small_bytes=1000)
+    url = serve(app).url
+
+    answers = {
+        (path, size, chunked): httpx.post(url + path, content=iter([bytes(size)]) if chunked else bytes(size))
+        for path in ("/small", "/images")
+        for size in (1000, 1001)
+        for chunked in (False, True)
+    }
+
+    assert {answer.status_code for (path, size, _), answer in answers.items() if path == "/small" and size > 1000} == {
+        413
+    }
+    assert {answer.text for (path, size, _), answer in answers.items() if path == "/images" and size > 1000} == {"1001"}
+    assert {answer.text for (_, size, _), answer in answers.items() if size == 1000} == {"1000"}
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_all_bodies_together_are_bounded(serve: Serve, chunked: bool) -> None:
+    """The one that finds no room hears so at once, and finds some when the others are answered."""
+    app, release = FastAPI(), threading.Event()
+    errors.install(app)
+    here = threading.Semaphore(0)
+
+    @app.post("/images")
+    async def images(request: Request) -> int:
+        expect_images(request)
+        size = len(await request.body())
+        here.release()
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+        return size
+
+    app.add_middleware(BodyLimit, max_bytes=CAP, seconds=SECONDS, all_bytes=2 * CAP + 1)
+    url = serve(app).url + "/images"
+
+    def post() -> httpx.Response:
+        return httpx.post(url, content=iter([bytes(CAP // 2)] * 2) if chunked else bytes(CAP), timeout=SECONDS)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = [pool.submit(post) for _ in range(2)]
+        assert all(here.acquire(timeout=SECONDS) for _ in first)
+        refused = post()
+        release.set()
+        answered = [one.result().status_code for one in first]
+    later = post()
+
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert [*answered, later.status_code] == [200, 200, 200]
+
+
+def test_an_answer_before_the_body_is_whole_reaches_a_client_that_still_sends(serve: Serve) -> None:
+    """It is given at once, what still arrives is thrown away for a moment, and the connection is closed."""
+    app = FastAPI()
+    errors.install(app)
+
+    @app.post("/refused")
+    async def refused() -> None:
+        raise errors.Problem(401, "No", "no", slug="unauthorized")
+
+    server = serve(limited(app, linger=2.0))
+    with server.connect() as connection:
+        connection.sendall(head("/refused", f"Content-Length: {CAP}"))
+        first = connection.recv(65536)
+        connection.sendall(bytes(CAP))
+        rest = b"".join(iter(lambda: connection.recv(65536), b""))
+
+    assert answer(first + rest)[0] == 401
