@@ -1,7 +1,10 @@
 """Pictures and names come out of a request as they were put in, and whatever else is sent is refused with a reason."""
 
+import asyncio
 import base64
+import itertools
 import json
+import time
 import unicodedata
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +17,9 @@ from hypothesis import strategies as st
 from core.images import decode
 from service import errors, uploads
 from service.errors import Problem
+from service.image_fields import ImageFields
+from service.json_images import JsonReader
+from service.spool import Spool
 from service.uploads import PICTURES_BODY, SHOTS_BODY, TINY_PICTURE, clean_name, model_name
 
 FUZZ = settings(max_examples=150, deadline=None, derandomize=True, database=None)
@@ -167,15 +173,17 @@ def test_another_type_is_a_415_that_names_the_two(ask: Ask, kind: str | None) ->
         b'{"name": Infinity}',
         b'{"name": "a\x00"}',
         b'{"name": "\xff"}',
-        b"9" * 10_000,
-        b"[" * 200_000,
-        b'{"name":' * 200_000,
-        b'{"shots": ' + b"[" * 200_000,
+        b'{"name": "a"} {}',
+        b'{"name": "a",}',
+        b'{"name" "a"}',
+        b'{"shots": ["' + b"A" * 100_000,
+        b'{"shots": ["\\x0000"]}',
+        b'{"shots": ["\\u00',
     ],
     ids=lambda content: repr(content[:12]),
 )
 def test_what_is_not_json_is_a_400(ask: Ask, content: bytes) -> None:
-    """Torn, absurdly deep, with numbers that are none, or in no known encoding."""
+    """Torn, with numbers that are none, with something behind it, or in no known encoding."""
     response = ask(APP, "POST", "/classes", content=content, headers=JSON)
 
     assert refusal(response, 400)["type"] == "/problems/malformed-body"
@@ -220,6 +228,9 @@ def test_what_is_not_a_form_is_a_400(ask: Ask, content: bytes, headers: dict[str
         ({"name": "a", "shots": {"0": TINY_PICTURE}}, "'shots' is an object"),
         ({"name": "a", "shots": [TINY_PICTURE] * 4}, "more than 3 pictures"),
         ({"name": "a", "shot": [TINY_PICTURE]}, "'name' (text) and 'shots'"),
+        ({"name": [[]] * 9, "shots": []}, "'name' is a list"),
+        ({"name": "a" * 20_000, "shots": []}, "'name' has more than"),
+        ({"name": "a", "shots": [{"a": 1}]}, "this is an object and must be a string"),
         ([], "the body is a list"),
         (None, "the body is null"),
         (True, "the body is true or false"),
@@ -230,6 +241,71 @@ def test_json_that_does_not_fit_says_how(ask: Ask, content: Any, told: str) -> N
     response = ask(APP, "POST", "/classes", content=json.dumps(content), headers=JSON)
 
     assert told in refusal(response, 422)["detail"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"9" * 1_000_000,
+        b"[" * 1_000_000,
+        b'{"name":' * 200_000,
+        b'{"shots": ' + b"[" * 1_000_000,
+        b"{" + b"[]," * 10**6,
+    ],
+    ids=lambda content: repr(content[:12]),
+)
+def test_no_tree_is_built_of_what_does_not_fit(ask: Ask, content: bytes) -> None:
+    """The first byte that does not fit ends it: what follows costs nothing, however deep or long it is."""
+    began = time.process_time()
+    response = ask(APP, "POST", "/classes", content=content, headers=JSON)
+
+    assert response.status_code in (400, 422)
+    assert time.process_time() - began < 1
+
+
+@FUZZ
+@given(
+    images=st.lists(st.binary(max_size=40), min_size=1, max_size=3),
+    cuts=st.lists(st.integers(1, 7), min_size=1),
+    escape=st.sampled_from(["/", "+", "=", "A", ""]),
+    short=st.booleans(),
+)
+def test_json_may_come_in_any_pieces_and_with_any_escapes(
+    images: list[bytes], cuts: list[int], escape: str, short: bool
+) -> None:
+    """Wherever a piece ends, also amid an escape, the same bytes come out."""
+    written = "/" if short and escape == "/" else f"u{ord(escape):04x}" if escape else ""
+    body = json.dumps({"name": "Käfer \U0001f40d", "shots": [encoded(image) for image in images]})
+    head, _, tail = body.partition('"shots"')
+    content = (head + '"shots"' + (tail.replace(escape, "\\" + written) if escape not in ("", '"') else tail)).encode()
+    fields = ImageFields("shots", 3, has_name=True)
+    reader = JsonReader(fields)
+
+    for size in itertools.cycle(cuts):
+        piece, content = content[:size], content[size:]
+        if not piece:
+            break
+        reader.write(piece)
+    reader.finish()
+
+    assert fields.name == "Käfer \U0001f40d"
+    assert [image.data for image in fields.images] == images
+
+
+def test_images_beyond_a_size_wait_in_a_file(ask: Ask) -> None:
+    """Memory holds a few megabytes of a request; the bytes are the same."""
+    images = [bytes([number]) * 1_500_000 for number in range(3)]
+
+    response = ask(APP, "POST", "/classes", data={"name": "a"}, files=[("shots", ("a.png", one)) for one in images])
+    spool = Spool()
+    blobs = [spool.blob() for _ in images]
+    for blob, image in zip(blobs, images, strict=True):
+        blob.write(image)
+        asyncio.run(spool.settle())
+
+    assert [data for *_, data in response.json()["pictures"]] == [encoded(image) for image in images]
+    assert spool.in_memory < 2_000_000
+    assert [blob.read() for blob in blobs] == images
 
 
 def test_a_field_that_comes_twice_in_json_is_refused(ask: Ask) -> None:
