@@ -16,6 +16,7 @@ from service.errors import Problem
 from service.metrics import Metrics
 from service.teaching import Teacher
 from service.uploads import model_name
+from service.watching import Watching
 from store.catalogue import DEFAULT
 from store.database import Database
 from store.settings import Settings
@@ -42,6 +43,7 @@ class Parts:
         self.metrics = metrics
         self.hints = hints
         self.teacher = Teacher(Changes(database, settings, shelf, hints), settings, shelf, batcher)
+        self.watching = Watching(database, settings)
         self.stopping = False
 
 

@@ -110,7 +110,7 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     LimitReached: (409, "limit-reached", "A limit is reached"),
     KeyReused: (422, "idempotency-key-reused", "The idempotency key belongs to another request"),
 }
-_UNREACHABLE = (OperationalError, InterfaceError, PoolTimeout)
+UNREACHABLE = (OperationalError, InterfaceError, PoolTimeout)
 # As each driver numbers it; SQLite calls a quota that is used up a failed write.
 _NO_ROOM: dict[str, set[int | str]] = {
     "sqlite_errorcode": {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE},
@@ -189,7 +189,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Problem, _on_problem)
     for kind in _TABLE:
         app.add_exception_handler(kind, _on_domain_error)
-    for kind in _UNREACHABLE:
+    for kind in UNREACHABLE:
         app.add_exception_handler(kind, _on_unreachable)
     app.add_exception_handler(Overloaded, _on_overloaded)
     app.add_exception_handler(RequestValidationError, _on_invalid)

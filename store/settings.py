@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     max_classes: PositiveInt = Field(100_000, description="Classes of one model.")
     body_seconds: PositiveFloat = Field(60.0, description="Time in which a request must have arrived whole.")
     queue_images: PositiveInt = Field(512, description="Pictures waiting to be seen; more are answered 503.")
+    max_streams: PositiveInt = Field(
+        100, description="Event streams at a time; more are answered 503. As many may `Prefer: wait`, more do not wait."
+    )
 
     # How sessions run
     session_delay: float = Field(

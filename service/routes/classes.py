@@ -1,6 +1,7 @@
 """`/classes`: teach, list, rename, delete."""
 
 import asyncio
+import contextlib
 import re
 import time
 from typing import Annotated, Any
@@ -12,17 +13,17 @@ from fastapi.responses import JSONResponse
 from service.auth import requires
 from service.changes import Outcome
 from service.dependencies import ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Parts, Service
-from service.errors import request_id, responses
+from service.errors import UNREACHABLE, request_id, responses
 from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
 from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
+from service.watching import seconds_to_next_look
 from store import catalogue, classes, sessions
 from store.catalogue import DEFAULT
-from store.models import ModelId, SessionId
+from store.models import SessionId
 
 router = APIRouter(tags=["classes"])
 
 LONGEST_WAIT = 120
-SECONDS_BETWEEN_LOOKS = 0.2
 Prefer = Annotated[
     str | None, Header(description="`wait=N`: answer when refined, or after N seconds.", examples=["wait=30"])
 ]
@@ -141,32 +142,34 @@ async def _answer(service: Parts, model: str, outcome: Outcome, seconds: float) 
     headers = {}
     if outcome.session_id is not None:
         headers["Location"] = f"{prefix}/sessions/{outcome.session_id}"
-    if not seconds or outcome.session_id is None:
+    waiters = service.watching.waiters
+    if not seconds or outcome.session_id is None or waiters.full:  # to wait is a preference, not a right
         return JSONResponse(outcome.body, 202, headers)
     headers["Preference-Applied"] = f"wait={seconds:.0f}"
-    session = await _session_over(service, model, outcome.session_id, seconds)
-    if session is None:
+    try:
+        with waiters.take():
+            session = await _session_over(service, model, outcome.session_id, seconds)
+        if session is None:
+            return JSONResponse(outcome.body, 202, headers)
+        if session.status != "succeeded":  # taught it is, and servable; refined it is not
+            return JSONResponse({**outcome.body, "session": session.model_dump(mode="json")}, 202, headers)
+        return JSONResponse(await run_sync(_as_refined, service, model, outcome, session), 201, headers)
+    except UNREACHABLE:  # taught it is all the same: what became of the session can be asked later
         return JSONResponse(outcome.body, 202, headers)
-    if session.status != "succeeded":  # taught it is, and servable; refined it is not
-        return JSONResponse({**outcome.body, "session": session.model_dump(mode="json")}, 202, headers)
-    return JSONResponse(await run_sync(_as_refined, service, model, outcome, session), 201, headers)
 
 
 async def _session_over(service: Parts, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:
     """The session once it is over, if that is in time."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     model_id = (await run_sync(service.shelf.current, model)).model_id
-    while time.monotonic() < deadline and not service.stopping:
-        session = await run_sync(_session, service, model_id, session_id)
-        if session.status in sessions.FINISHED:
-            return session
-        await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not service.stopping:
+                session = await service.watching.session((model_id, session_id))
+                if session.status in sessions.FINISHED:
+                    return session
+                await asyncio.sleep(seconds_to_next_look(time.monotonic() - began))
     return None
-
-
-def _session(service: Parts, model_id: ModelId, session_id: SessionId) -> SessionBody:
-    with service.database.read() as db:
-        return SessionBody.of(sessions.get(db, model_id, session_id))
 
 
 def _as_refined(service: Parts, model: str, outcome: Outcome, session: SessionBody) -> dict[str, Any]:

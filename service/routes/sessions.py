@@ -7,19 +7,24 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from service.auth import requires
 from service.dependencies import Cursor, Limit, ModelName, Parts, Service, SessionInPath
-from service.errors import Problem, responses
+from service.errors import RETRY_SECONDS, UNREACHABLE, Problem, responses
+from service.request_log import note
 from service.schemas import Page, SessionBody
+from service.watching import News, Places
 from store import catalogue, sessions
 from store.models import SessionEvent, SessionId
 
 router = APIRouter(tags=["sessions"])
 
 SECONDS_BETWEEN_COMMENTS = 15.0  # keeps proxies from closing a stream that has nothing to tell
+SECONDS_TO_SEND = 30.0  # for a reader to make room for the next event
+LONGEST_STREAM = 3600.0  # seconds; a reader that is still there comes back with Last-Event-ID
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Go on after this event.", max_length=20)]
 
 
@@ -78,38 +83,80 @@ def cancel_session(service: Service, model: ModelName, session_id: SessionInPath
     summary="Watch a session",
 )
 async def watch_session(
-    service: Service, model: ModelName, session_id: SessionInPath, last: LastEventId = None
+    request: Request, service: Service, model: ModelName, session_id: SessionInPath, last: LastEventId = None
 ) -> StreamingResponse:
-    """Server-sent events: `queued`, `running`, `progress`, and how it ended. Reconnect with `Last-Event-ID`."""
+    """Server-sent events: `queued`, `running`, `progress`, and how it ended. Reconnect with `Last-Event-ID`.
+
+    A stream ends after an hour at the latest, and within seconds once its key is revoked.
+    """
     if last is not None and not (last.isascii() and last.isdigit()):
         detail = f"'{last}' is no event id; send back the id of the last event you saw"
         raise Problem(422, "The Last-Event-ID cannot be used", detail, slug="invalid-parameter")
     found = await run_sync(show_session, service, model, session_id)
-    stream = _events(service, SessionId(found.id), None if last is None else int(last))
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    events = _events(service, request, SessionId(found.id), -1 if last is None else int(last))
+    return _EventStream(events, service.watching.streams)
 
 
-async def _events(service: Parts, session_id: SessionId, after: int | None) -> AsyncIterator[str]:
-    told = time.monotonic()
-    while not service.stopping:
-        events, over = await run_sync(_news, service, session_id, after)
-        for event in events:
-            after = event.id
-            told = time.monotonic()
-            yield _formatted(event)
-        if over and not events:
+class _EventStream(StreamingResponse):
+    """Takes a place for as long as it lasts, and gives it up when its reader stops reading."""
+
+    def __init__(self, events: AsyncIterator[str], places: Places) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self._places = places
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(SECONDS_TO_SEND):
+                await send(message)
+
+        if self._places.full:
+            raise _too_many_streams(self._places.number)
+        with self._places.take():
+            try:
+                await super().__call__(scope, receive, send_in_time)
+            except TimeoutError:
+                note(stream="the reader stopped reading")
+
+
+def _too_many_streams(number: int) -> Problem:
+    detail = (
+        f"{number} event streams are open, as many as may be; "
+        f"try again in {RETRY_SECONDS} seconds, or ask for the session itself from time to time"
+    )
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    return Problem(503, "Too many event streams", detail, slug="too-many-streams", headers=headers)
+
+
+async def _events(service: Parts, request: Request, session_id: SessionId, seen: int) -> AsyncIterator[str]:
+    """Whatever comes after the event `seen`.
+
+    The whole story is read first, whatever was seen of it: from then on all who watch a session ask the same.
+    """
+    began = said = time.monotonic()
+    after: int | None = None
+    while not service.stopping and time.monotonic() - began < LONGEST_STREAM:
+        news = await _news(service, session_id, after)
+        if not requires("predict").still_admits(request):
             return
-        if time.monotonic() - told > SECONDS_BETWEEN_COMMENTS:
-            told = time.monotonic()
-            yield ": still here\n\n"
-        if not over:
-            await asyncio.sleep(service.settings.poll_seconds)
+        after = news.events[-1].id if news.events else after
+        text = "".join(_formatted(event) for event in news.events if event.id > seen)
+        if not text and time.monotonic() - said > SECONDS_BETWEEN_COMMENTS:
+            text = ": still here\n\n"
+        if text:
+            said = time.monotonic()
+            yield text
+        if news.over:
+            return
+        await asyncio.sleep(service.settings.poll_seconds)
 
 
-def _news(service: Parts, session_id: SessionId, after: int | None) -> tuple[list[SessionEvent], bool]:
-    with service.database.read() as db:
-        events = sessions.events(db, session_id, after=None if after is None else min(after, 2**62))
-        return events, sessions.is_over(db, session_id)
+async def _news(service: Parts, session_id: SessionId, after: int | None) -> News:
+    """A database that is away has no news: the stream goes on when it is back."""
+    try:
+        async with asyncio.timeout(SECONDS_BETWEEN_COMMENTS):
+            return await service.watching.news((session_id, after))
+    except (TimeoutError, *UNREACHABLE):
+        return News([], over=False)
 
 
 def _formatted(event: SessionEvent) -> str:

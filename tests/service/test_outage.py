@@ -70,6 +70,52 @@ def test_a_database_that_is_gone_stops_no_prediction(start: Callable[..., Any], 
     assert learner.teach("green").status_code == 202
 
 
+def test_a_stream_of_events_outlives_an_outage(start: Callable[..., Any], database: Database, until: Until) -> None:
+    """Nothing is heard while the database is away, and everything when it is back."""
+    service = start()
+    learner = service.learner()
+    session = learner.teach("red").json()["session"]["id"]
+    refused, heard = threading.Event(), []
+
+    def refuse() -> None:
+        refused.set()
+        raise database.engine.dialect.loaded_dbapi.OperationalError("nobody answers")
+
+    def watch() -> None:
+        with httpx.stream("GET", f"{service.url}/sessions/{session}/events", timeout=60) as stream:
+            heard.extend(stream.iter_lines())
+
+    with ThreadPoolExecutor() as pool:
+        watching = pool.submit(watch)
+        until(lambda: service.parts.watching.streams.taken, "the stream has begun")
+        with away(database, refuse):
+            until(lambda: refused.is_set(), "the database was asked in vain")
+        assert learner.post(f"/sessions/{session}/cancel").status_code == 202
+        watching.result(60)
+
+    assert [line for line in heard if line.startswith("event: ")] == ["event: queued", "event: cancelled"]
+
+
+def test_an_outage_while_it_waits_does_not_unteach_a_class(
+    start: Callable[..., Any], database: Database, until: Until
+) -> None:
+    """Who asked to wait is answered 202: the class is there, and what became of the session can be asked later."""
+    service = start()
+    learner = service.learner()
+
+    def refuse() -> None:
+        raise database.engine.dialect.loaded_dbapi.OperationalError("nobody answers")
+
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(learner.teach, "red", Prefer="wait=60")
+        until(lambda: service.parts.watching.waiters.taken, "it waits")
+        with away(database, refuse):
+            answer = waiting.result(30)
+
+    assert (answer.status_code, answer.json()["class"]["name"]) == (202, "red")
+    assert learner.labels("red") == ["red"]
+
+
 def test_a_database_that_does_not_answer_stops_no_prediction(
     start: Callable[..., Any], database: Database, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
