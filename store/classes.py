@@ -132,9 +132,9 @@ def living(db: Session, model_id: ModelId) -> dict[int, int]:
 
 def settle(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> None:
     """These classes have had their session."""
-    db.execute(
-        update(ClassRow).where(ClassRow.model_id == model_id, ClassRow.id.in_(list(class_ids))).values(status="learned")
-    )
+    for some in batched(list(class_ids)):
+        own = (ClassRow.model_id == model_id, ClassRow.id.in_(some))
+        db.execute(update(ClassRow).where(*own).values(status="learned"))
 
 
 def add_shots(db: Session, model_id: ModelId, class_id: int, pictures: Sequence[bytes]) -> None:

@@ -8,15 +8,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Subquery, and_, delete, func, insert, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import CTE, ColumnElement, Select, and_, bindparam, delete, func, insert, or_, select, true, update
+from sqlalchemy.orm import Session, aliased
 
+from store.catalogue import UNTAUGHT
 from store.database import batched, now
 from store.errors import Conflict, NotThere
 from store.models import Model, ModelId, Prototype, SessionId, Statistics, Version, VersionNumber, Weights
 
 COPIES = 5  # B of the paper: how many copies of a prototype a session may read
-Ranges = list[tuple[int, int]]  # inclusive
 
 
 @dataclass(frozen=True)
@@ -135,18 +135,42 @@ def page(db: Session, model_id: ModelId, *, before: int | None, limit: int) -> l
 
 def lineage(db: Session, model_id: ModelId, number: int) -> list[int]:
     """The version and its ancestors, newest first."""
-    rows = db.execute(select(Version.number, Version.parent).where(Version.model_id == model_id))
-    parents: dict[int, int | None] = {row.number: row.parent for row in rows}
-    line = []
-    at: int | None = number
-    while at is not None:
-        line.append(at)
-        at = parents.get(at)
-    return line
+    line = _line(model_id, number)
+    return list(db.scalars(select(line.c.number).order_by(line.c.number.desc())))
 
 
 def descends(db: Session, model_id: ModelId, number: int, ancestor: int) -> bool:
-    return ancestor in lineage(db, model_id, number)
+    """Whether `ancestor` is the version itself or one of its ancestors."""
+    line = _line(model_id, number, since=ancestor)
+    return db.scalars(select(line.c.number).where(line.c.number == ancestor)).one_or_none() is not None
+
+
+def _line(model_id: ModelId, number: int, *, since: int = 0) -> CTE:
+    """The version and its ancestors whose number is at least `since`, as a recursive query.
+
+    The database walks from parent to parent, so the statement stays the same however often the history forks, and a
+    question about the recent past walks no further than that. A parent's number is lower than its child's: a row that
+    says otherwise, which only a foreign archive could bring, ends the walk and cannot make it go round in a circle.
+    """
+    start = (Version.model_id == model_id, Version.number == number, Version.number >= since)
+    line = select(Version.number, Version.parent).where(*start).cte("line", recursive=True)
+    # Not a join: with outdated statistics PostgreSQL would read all versions of the model again at every step.
+    grandparent = select(Version.parent).where(Version.model_id == model_id, Version.number == line.c.parent)
+    older = select(line.c.parent, grandparent.scalar_subquery()).where(
+        line.c.parent >= since, line.c.parent < line.c.number
+    )
+    return line.union_all(older)
+
+
+def _on_line(
+    table: type[Prototype | Statistics], model_id: ModelId, number: int, *, since: int = 0
+) -> ColumnElement[bool]:
+    """Whether a row was written by the version or one of its ancestors, not looking further back than `since`."""
+    line = _line(model_id, number, since=since)
+    # "IS TRUE" has PostgreSQL look each row up in a hash table of the line. A plain IN is a join to its planner, which
+    # takes the line for short and reads it again for every row.
+    on_line = table.version.in_(select(line.c.number)).is_(true())
+    return and_(table.model_id == model_id, table.version.between(since, number), on_line)
 
 
 def remembered(db: Session, model_id: ModelId, number: int, *, copies: int = 1) -> list[Remembered]:
@@ -179,31 +203,23 @@ def remembered(db: Session, model_id: ModelId, number: int, *, copies: int = 1) 
 
 def changes(db: Session, model_id: ModelId, since: int, number: int) -> list[PrototypeRow] | None:
     """What a version and its ancestors wrote after `since`, newest per class; None if it does not descend from it."""
-    line = lineage(db, model_id, number)
-    if since not in line:
+    if not descends(db, model_id, number, since):
         return None
-    newer = line[: line.index(since)]
-    found: dict[int, PrototypeRow] = {}
-    for some in batched(newer):
-        rows = db.scalars(
-            select(Prototype)
-            .where(Prototype.model_id == model_id, Prototype.version.in_(some))
-            .order_by(Prototype.version.desc())
-        )
-        for row in rows:
-            found.setdefault(row.class_id, PrototypeRow(row.class_id, row.vector, row.shots, row.restart, row.held_out))
-    return list(found.values())
+    newest = _newest(model_id, number, since=since + 1).subquery()
+    rows = db.scalars(
+        select(Prototype)
+        .join(newest, and_(newest.c.class_id == Prototype.class_id, newest.c.version == Prototype.version))
+        .where(Prototype.model_id == model_id)
+        .order_by(Prototype.version.desc(), Prototype.class_id)
+    )
+    return [PrototypeRow(row.class_id, row.vector, row.shots, row.restart, row.held_out) for row in rows]
 
 
 def prototype(db: Session, model_id: ModelId, number: int, class_id: int) -> PrototypeRow | None:
     """What a version knows of one class."""
     row = db.scalars(
         select(Prototype)
-        .where(
-            Prototype.model_id == model_id,
-            Prototype.class_id == class_id,
-            _within(Prototype.version, _ranges(db, model_id, number)),
-        )
+        .where(Prototype.class_id == class_id, _on_line(Prototype, model_id, number))
         .order_by(Prototype.version.desc())
         .limit(1)
     ).one_or_none()
@@ -214,19 +230,19 @@ def prototype(db: Session, model_id: ModelId, number: int, class_id: int) -> Pro
 
 def class_ids(db: Session, model_id: ModelId, number: int) -> list[int]:
     """The classes that a version knows."""
-    ranked = _ranked(db, model_id, number)
-    rows = db.execute(
+    newest = _newest(model_id, number).subquery()
+    rows = db.scalars(
         select(Prototype.class_id)
-        .join(ranked, and_(ranked.c.class_id == Prototype.class_id, ranked.c.version == Prototype.version))
-        .where(Prototype.model_id == model_id, _chosen(ranked, 1), Prototype.vector.is_not(None))
+        .join(newest, and_(newest.c.class_id == Prototype.class_id, newest.c.version == Prototype.version))
+        .where(Prototype.model_id == model_id, Prototype.vector.is_not(None))
         .order_by(Prototype.class_id)
     )
-    return [row.class_id for row in rows]
+    return list(rows)
 
 
 def _newest_rows(db: Session, model_id: ModelId, number: int, copies: int) -> dict[int, list[Any]]:
     """For each class the newest rows of the lineage, newest first, with the one it was last learned anew by."""
-    ranked = _ranked(db, model_id, number)
+    chosen = (_newest(model_id, number) if copies == 1 else _read_by(model_id, number, copies)).subquery()
     rows = db.execute(
         select(
             Prototype.class_id,
@@ -236,8 +252,8 @@ def _newest_rows(db: Session, model_id: ModelId, number: int, copies: int) -> di
             Prototype.restart,
             Prototype.held_out,
         )
-        .join(ranked, and_(ranked.c.class_id == Prototype.class_id, ranked.c.version == Prototype.version))
-        .where(Prototype.model_id == model_id, _chosen(ranked, copies))
+        .join(chosen, and_(chosen.c.class_id == Prototype.class_id, chosen.c.version == Prototype.version))
+        .where(Prototype.model_id == model_id)
         .order_by(Prototype.class_id, Prototype.version.desc())
     )
     history: dict[int, list[Any]] = {}
@@ -246,12 +262,21 @@ def _newest_rows(db: Session, model_id: ModelId, number: int, copies: int) -> di
     return history
 
 
-def _ranked(db: Session, model_id: ModelId, number: int) -> Subquery:
-    """The rows of a lineage, numbered by age within their class, and within those that began a class anew."""
+def _newest(model_id: ModelId, number: int, *, since: int = 0) -> Select[int, VersionNumber]:
+    """Class and version of each class's newest row; an index alone answers it."""
+    return (
+        select(Prototype.class_id, func.max(Prototype.version).label("version"))
+        .where(_on_line(Prototype, model_id, number, since=since))
+        .group_by(Prototype.class_id)
+    )
+
+
+def _read_by(model_id: ModelId, number: int, copies: int, *, since: int = 0) -> Select[int, VersionNumber]:
+    """Class and version of each class's newest `copies` rows, and of the newest that began it anew."""
     order = Prototype.version.desc()
     age = func.row_number().over(partition_by=Prototype.class_id, order_by=order)
     age_of_kind = func.row_number().over(partition_by=[Prototype.class_id, Prototype.restart], order_by=order)
-    return (
+    ranked = (
         select(
             Prototype.class_id,
             Prototype.version,
@@ -259,41 +284,20 @@ def _ranked(db: Session, model_id: ModelId, number: int) -> Subquery:
             age.label("age"),
             age_of_kind.label("age_of_kind"),
         )
-        .where(Prototype.model_id == model_id, _within(Prototype.version, _ranges(db, model_id, number)))
+        .where(_on_line(Prototype, model_id, number, since=since))
         .subquery()
     )
-
-
-def _chosen(ranked: Subquery, copies: int) -> ColumnElement[bool]:
-    newest: ColumnElement[bool] = ranked.c.age <= copies
-    return newest if copies == 1 else or_(newest, and_(ranked.c.restart, ranked.c.age_of_kind == 1))
+    anew = and_(ranked.c.restart, ranked.c.age_of_kind == 1)
+    return select(ranked.c.class_id, ranked.c.version).where(or_(ranked.c.age <= copies, anew))
 
 
 def _statistics(db: Session, model_id: ModelId, number: int) -> dict[int, tuple[int, bytes | None, bytes | None]]:
     rows = db.execute(
         select(Statistics.class_id, Statistics.version, Statistics.mean, Statistics.factor)
-        .where(Statistics.model_id == model_id, _within(Statistics.version, _ranges(db, model_id, number)))
+        .where(_on_line(Statistics, model_id, number))
         .order_by(Statistics.version)
     )
     return {class_id: (version, mean, factor) for class_id, version, mean, factor in rows}
-
-
-def _ranges(db: Session, model_id: ModelId, number: int) -> Ranges:
-    """The lineage as runs of numbers. A rejected version wrote no row, so a run may pass over it."""
-    rejected = set(
-        db.scalars(select(Version.number).where(Version.model_id == model_id, Version.verdict == "rejected"))
-    )
-    ranges: Ranges = []
-    for at in lineage(db, model_id, number):
-        if ranges and all(between in rejected for between in range(at + 1, ranges[-1][0])):
-            ranges[-1] = (at, ranges[-1][1])
-        else:
-            ranges.append((at, at))
-    return ranges
-
-
-def _within(column: Any, ranges: Ranges) -> ColumnElement[bool]:
-    return or_(*(column.between(first, last) for first, last in ranges))
 
 
 def weights(db: Session, model_id: ModelId, number: int) -> bytes | None:
@@ -333,41 +337,88 @@ def prune(db: Session, model: Model, keep: int) -> list[int]:
 
     Base versions and what the head stands on are kept whatever their age.
     """
-    versions = list(db.scalars(select(Version).where(Version.model_id == model.id, Version.kept)))
-    refined = sorted((version.number for version in versions if version.kind == "incremental"), reverse=True)
-    in_use = {version.weights for version in versions if version.number == model.head}
-    gone = set(refined[keep:]) - in_use
-    dropped: list[int] = sorted(version.number for version in versions if version.weights in gone)
+    refined = _newest_refined(db, model.id, max(keep, 2))
+    in_use = get(db, model.id, model.head).weights
+    dropped: list[int] = []
+    if len(refined) >= keep:
+        dropped = _drop_content(db, model.id, _weights_before(db, model.id, refined[keep - 1], besides=in_use))
     if dropped:
-        own = and_(Version.model_id == model.id, Version.number.in_(dropped))
-        db.execute(update(Version).where(own).values(kept=False))
-        db.execute(delete(Weights).where(Weights.model_id == model.id, Weights.version.in_(gone)))
-        _drop_unread_prototypes(db, model.id, [v for v in versions if v.number not in dropped])
+        _drop_unread_prototypes(db, model.id)
     # Statistics are for learning on: two sessions back, those of the copies do as well.
     db.execute(
-        delete(Statistics).where(Statistics.model_id == model.id, Statistics.version.not_in([*refined[:2], *in_use, 0]))
+        delete(Statistics).where(
+            Statistics.model_id == model.id, Statistics.version.not_in([*refined[:2], in_use, UNTAUGHT])
+        )
     )
     return dropped
 
 
-def _drop_unread_prototypes(db: Session, model_id: ModelId, kept: Sequence[Version]) -> None:
+def _newest_refined(db: Session, model_id: ModelId, limit: int) -> list[int]:
+    """The newest refined versions that are kept, newest first."""
+    return list(
+        db.scalars(
+            select(Version.number)
+            .where(Version.model_id == model_id, Version.kept, Version.kind == "incremental")
+            .order_by(Version.number.desc())
+            .limit(limit)
+        )
+    )
+
+
+def _weights_before(db: Session, model_id: ModelId, number: int, *, besides: int) -> list[int]:
+    """Refined versions older than this one whose weights are stored. Asks the table of weights, which stays small."""
+    return list(
+        db.scalars(
+            select(Weights.version)
+            .join(Version, and_(Version.model_id == Weights.model_id, Version.number == Weights.version))
+            .where(Weights.model_id == model_id, Weights.version < number, Weights.version != besides)
+            .where(Version.kind == "incremental")
+            .order_by(Weights.version)
+        )
+    )
+
+
+def _drop_content(db: Session, model_id: ModelId, gone: Sequence[int]) -> list[int]:
+    """Forget these weights; answers which versions stood on them."""
+    dropped: list[int] = []
+    for some in batched(gone):
+        # Nothing older than the weights stands on them, so only the versions since then are looked at.
+        standing = (Version.model_id == model_id, Version.kept, Version.number >= some[0], Version.weights.in_(some))
+        dropped += db.scalars(select(Version.number).where(*standing))
+        db.execute(update(Version).where(*standing).values(kept=False))
+        db.execute(delete(Weights).where(Weights.model_id == model_id, Weights.version.in_(some)))
+    return sorted(dropped)
+
+
+def _drop_unread_prototypes(db: Session, model_id: ModelId) -> None:
     """Keep what the kept versions wrote, and what the first of each run of them reads from before it."""
-    numbers = {version.number for version in kept}
-    needed: set[tuple[int, int]] = set()
-    for first in (version.number for version in kept if version.parent not in numbers):
-        needed |= _read_by(db, model_id, first)
-    present = db.execute(select(Prototype.class_id, Prototype.version).where(Prototype.model_id == model_id))
-    unread: dict[int, list[int]] = {}
-    for class_id, version in present:
-        if version not in numbers and (class_id, version) not in needed:
-            unread.setdefault(version, []).append(class_id)
-    for number, class_ids in unread.items():
-        for some in batched(class_ids):
-            own = and_(Prototype.model_id == model_id, Prototype.version == number, Prototype.class_id.in_(some))
-            db.execute(delete(Prototype).where(own))
+    version = and_(Version.model_id == Prototype.model_id, Version.number == Prototype.version)
+    rows = db.execute(
+        select(Prototype.class_id, Prototype.version)
+        .join(Version, version)
+        .where(Prototype.model_id == model_id, ~Version.kept)
+    )
+    unread = {(class_id, number) for class_id, number in rows}
+    for first in _first_kept(db, model_id):
+        if unread:
+            oldest = min(number for _, number in unread)
+            read = db.execute(_read_by(model_id, first, COPIES, since=oldest))
+            unread -= {(class_id, number) for class_id, number in read}
+    if unread:
+        own = (Prototype.class_id == bindparam("its_class"), Prototype.version == bindparam("its_version"))
+        db.connection().execute(
+            delete(Prototype).where(Prototype.model_id == model_id, *own),
+            [{"its_class": class_id, "its_version": number} for class_id, number in sorted(unread)],
+        )
 
 
-def _read_by(db: Session, model_id: ModelId, number: int) -> set[tuple[int, int]]:
-    ranked = _ranked(db, model_id, number)
-    rows = db.execute(select(ranked.c.class_id, ranked.c.version).where(_chosen(ranked, COPIES)))
-    return {(class_id, version) for class_id, version in rows}
+def _first_kept(db: Session, model_id: ModelId) -> list[int]:
+    """Kept versions whose parent is not kept."""
+    parent = aliased(Version)
+    return list(
+        db.scalars(
+            select(Version.number)
+            .join(parent, and_(parent.model_id == Version.model_id, parent.number == Version.parent))
+            .where(Version.model_id == model_id, Version.kept, ~parent.kept)
+        )
+    )

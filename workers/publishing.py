@@ -230,7 +230,8 @@ class Publisher:
             present = versions.class_ids(db, now.head.model_id, now.head.number)
             missed = [c for c in present if c in now.revisions and ClassId(c) not in bank]
             pictures = classes.shots_of(db, now.head.model_id, missed)
-            rows = {c: versions.prototype(db, now.head.model_id, now.head.number, c) for c in missed}
+            known_by_head = versions.remembered(db, now.head.model_id, now.head.number) if missed else []
+        shots = {row.class_id: row.shots for row in known_by_head}
         backbone = self.learnt.backbone
         views = seen(backbone.framing, self.learnt.trunk, pictures, AUGMENTED)
         if views is None:
@@ -238,20 +239,18 @@ class Publisher:
         features = features_of(backbone.tail, views, CPU)
         known = NearestClassMean(self.state.space, self.state.bank, Certainty())
         return {
-            class_id: self._seen_again(known, class_id, features[views.labels == class_id], rows[class_id])
+            class_id: self._seen_again(known, class_id, features[views.labels == class_id], shots[class_id])
             for class_id in views.class_ids
         }
 
-    def _seen_again(
-        self, known: NearestClassMean, class_id: ClassId, features: Tensor, row: PrototypeRow | None
-    ) -> Taught:
+    def _seen_again(self, known: NearestClassMean, class_id: ClassId, features: Tensor, shots: int) -> Taught:
         """A class behind which stand more pictures than are stored, those of a base session, keeps what they taught;
         only the shots that the session did not see are new."""
         bank = self.state.bank
-        if class_id not in bank or row is None or row.shots <= len(features):
+        if class_id not in bank or shots <= len(features):
             return taught(known, class_id, features)
         (place,) = bank.rows([class_id])
-        unseen = row.shots - int(bank.shots[place])
+        unseen = shots - int(bank.shots[place])
         return taught(known, class_id, features[-unseen:], earlier=bank.prototypes[place])
 
     def _held_out(self, bank: PrototypeBank) -> dict[ClassId, Tensor]:
