@@ -73,13 +73,14 @@ class Metrics:
         )
         self.served_version = Gauge("protoquad_served_version", "The version served.", ["model"], registry=registry)
         self.served_classes = Gauge("protoquad_served_classes", "Classes it knows.", ["model"], registry=registry)
-        self._served: set[str] = set()
+        self._models: set[str] = set()  # those that are a label
         if database is not None:
             registry.register(_SessionCollector(database, cache, patience))
 
     def predicted(self, model: str, *, known: int, unknown: int) -> None:
         self.predictions.labels(model, "known").inc(known)
         self.predictions.labels(model, "unknown").inc(unknown)
+        self._models.add(model)  # last: whoever removes the labels looks here first
 
     def batched(self, images: int, delay: float) -> None:
         """A batch has begun, whose longest-waiting picture waited for `delay` seconds."""
@@ -88,13 +89,14 @@ class Metrics:
 
     def serving(self, now: Mapping[str, tuple[int, int]]) -> None:
         """Version and number of classes of every model that is served; of others nothing is true any more."""
-        for gone in self._served - now.keys():
-            for gauge in (self.served_version, self.served_classes):
-                gauge.remove_by_labels({"model": gone})
+        for gone in self._models - now.keys():
+            self._models.discard(gone)
+            for metric in (self.served_version, self.served_classes, self.predictions):
+                metric.remove_by_labels({"model": gone})
         for model, (version, classes) in now.items():
             self.served_version.labels(model).set(version)
             self.served_classes.labels(model).set(classes)
-        self._served = set(now)
+        self._models.update(now)
 
     def render(self) -> tuple[bytes, str]:
         """The exposition and its content type. May wait for the database a little: call it in a thread."""

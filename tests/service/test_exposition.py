@@ -58,3 +58,53 @@ def test_metrics_count_what_has_happened(start: Callable[..., Any]) -> None:
     assert value("oldest_queued_session_seconds") > 0
     assert value("database_up") == 1
     assert found["process_resident_memory_bytes", ()] > 0
+
+
+def labels(service: Any, name: str) -> set[str]:
+    """Every value of this label, on whichever metric."""
+    found = samples(service.http.get("/metrics").text)
+    return {text for _, pairs in found for label, text in pairs if label == name}
+
+
+def test_a_deleted_model_leaves_no_label_on_any_replica(
+    start: Callable[..., Any], until: Callable[[Callable[[], Any], str], None]
+) -> None:
+    """Neither where it was deleted nor where that was only heard of."""
+    here, there = start(), start(replica=True)
+    here.http.post("/models", json={"name": "birds"})
+    here.learner("birds").taught("red")
+    for service in (here, there):
+        service.learner("birds").predict("red")
+        assert "birds" in labels(service, "model")
+
+    here.http.delete("/models/birds")
+
+    assert labels(here, "model") == {"default"}
+    until(lambda: labels(there, "model") == {"default"}, "the other replica has forgotten it")
+
+
+def test_nothing_that_a_caller_makes_up_becomes_a_label(service: Any) -> None:
+    """Paths, methods and models that do not exist are counted together: a series of each would be kept for ever."""
+    routes = {*service.app.openapi()["paths"], "/docs", "/openapi.json", "unmatched"}
+    paths = [
+        "/made-up",
+        "/classes/made-up",
+        "/classes/",
+        "/made-up/classes",
+        "/models/made-up",
+        "/models/made-up/classes/7/made-up",
+        "/models/made-up/predict",
+        "/models/a%2Fmade-up/predict",
+        "/docs-assets/made-up",
+        "/docs/made-up",
+        "//made-up",
+        "/%1b%5b31mmade-up",
+    ]
+
+    for path in paths:
+        for method in ("GET", "POST", "PUT", "HEAD", "OPTIONS", "MADEUP", "get"):
+            service.http.request(method, path, headers={"X-Request-ID": "made-up"})
+
+    assert labels(service, "route") <= routes
+    assert labels(service, "method") <= {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"}
+    assert "made-up" not in service.http.get("/metrics").text.lower()

@@ -220,6 +220,28 @@ def test_a_deleted_model_is_no_longer_served(metrics: Metrics) -> None:
     assert [value(metrics, name, model="birds") for name in names] == [None, None]
 
 
+def test_the_predictions_of_a_deleted_model_are_forgotten(metrics: Metrics) -> None:
+    """Also of one whose last prediction ended after it was deleted; a model made anew counts from nought."""
+    for model in ("birds", "default"):
+        metrics.predicted(model, known=3, unknown=1)
+    metrics.serving({"birds": (4, 10), "default": (2, 5)})
+
+    metrics.serving({"default": (2, 5)})
+    deleted = models(metrics)
+    metrics.predicted("birds", known=1, unknown=0)
+    late = models(metrics)
+    metrics.serving({"default": (2, 5)})
+    again = models(metrics)
+    metrics.predicted("birds", known=2, unknown=0)
+
+    assert (deleted, late, again) == ({"default"}, {"birds", "default"}, {"default"})
+    assert value(metrics, "protoquad_predictions_total", model="birds", outcome="known") == 2
+
+
+def models(metrics: Metrics) -> set[str]:
+    return {text for _, labels in scrape(metrics) for name, text in labels if name == "model"}
+
+
 def test_two_applications_do_not_share_their_numbers() -> None:
     """Each has a registry of its own."""
     first, second = Metrics(), Metrics()
