@@ -139,6 +139,8 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     for status, description in _DESCRIPTIONS.items()
 }
 
+_BEFORE_ANY_ROUTE = (400, 413)  # a Content-Length that cannot be read, or is too large, also where no body is wanted
+
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Problem answers for a route's `responses`."""
@@ -348,3 +350,5 @@ def _describe_problems(document: dict[str, Any]) -> None:
             answers = operation.get("responses", {}) if isinstance(operation, dict) else {}
             if "HTTPValidationError" in str(answers.get("422")):
                 answers["422"] = RESPONSES[422]
+            for status in _BEFORE_ANY_ROUTE:
+                answers.setdefault(str(status), RESPONSES[status])

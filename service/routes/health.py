@@ -32,7 +32,7 @@ async def readyz(service: Service) -> dict[str, str]:
     "/metrics",
     summary="Prometheus metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}}}, **responses(401, 403)},
+    responses={200: {"content": {"text/plain": {}}}, **responses(401, 403, 503)},
     dependencies=[Depends(requires("predict"))],
 )
 def metrics(service: Service) -> Response:

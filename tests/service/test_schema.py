@@ -58,3 +58,24 @@ def test_every_operation_has_a_name_of_its_own() -> None:
 
     assert len(names) == len(set(names))
     assert {"teach", "teach_of_model", "predict", "predict_of_model", "create_model"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [(method, path) for path, methods in DOCUMENT["paths"].items() for method in methods]
+)
+def test_what_stands_before_and_around_a_route_is_documented_with_it(method: str, path: str) -> None:
+    """Whatever refuses a request before its route sees it: a body of any size, keys, names, a database that is away."""
+    operation = DOCUMENT["paths"][path][method]
+    expected = {"400", "413"}
+    if "security" in operation:
+        expected |= {"401", "403", "503"}
+    if "parameters" in operation:
+        expected |= {"422"}
+    if "{" in path:
+        expected |= {"404"}
+    if "requestBody" in operation:
+        expected |= {"408", "415", "422"}
+    if method != "get" and not path.endswith("/predict"):
+        expected |= {"507"}
+
+    assert expected <= operation["responses"].keys()
