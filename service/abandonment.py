@@ -24,7 +24,7 @@ async def while_wanted(
     loop = asyncio.get_running_loop()
     timer = loop.call_later(seconds, working.cancel)
     try:
-        return await working  # where something is being written, that is written to its end
+        return await working
     except asyncio.CancelledError:
         if leaving.done():
             raise ClientDisconnect from None
@@ -34,6 +34,17 @@ async def while_wanted(
     finally:
         timer.cancel()
         leaving.cancel()
+
+
+async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of work that is done whole, whoever leaves meanwhile: a transaction, say."""
+    working = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait({working})
+        working.exception()  # asked for, so that asyncio does not report it: nobody is left to hear of it
+        raise
 
 
 async def _left(request: Request) -> None:

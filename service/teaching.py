@@ -17,6 +17,7 @@ from torch import Tensor
 
 from core.images import Framing
 from learners.pictures import STORED, VIEWS_AT_ONCE, views_of, views_to_teach_with
+from service.abandonment import to_its_end
 from service.changes import Changes, Idempotency, Lesson, Moved, Outcome
 from service.decoding import each, looked_at
 from service.engine.batching import Batcher
@@ -48,14 +49,14 @@ class Teacher:
         self, model: str, name: str, uploads: Sequence[Upload], request_id: str, key: str | None = None
     ) -> Outcome:
         """A new class."""
-        lesson = Lesson(uploads, request_id, _idempotency(key, "teach", name, uploads))
+        lesson = Lesson(uploads, request_id, await _idempotency(key, "teach", name, uploads))
         return await self._once(model, lesson.again, lambda: self._teach(model, name, lesson))
 
     async def add_shots(
         self, model: str, class_id: int, uploads: Sequence[Upload], request_id: str, key: str | None = None
     ) -> Outcome:
         """More pictures of a class; it waits for a session again."""
-        lesson = Lesson(uploads, request_id, _idempotency(key, "shots", str(class_id), uploads))
+        lesson = Lesson(uploads, request_id, await _idempotency(key, "shots", str(class_id), uploads))
         return await self._once(model, lesson.again, lambda: self._add_shots(model, class_id, lesson))
 
     async def delete(self, model: str, class_id: int) -> None:
@@ -123,7 +124,8 @@ class Teacher:
         await features.under(served.network)  # before the lock: the long part is done side by side
 
         async def attempt(served: Served) -> Outcome:
-            return await run_sync(write, served, await features.under(served.network))
+            seen = await features.under(served.network)
+            return await to_its_end(run_sync(write, served, seen))
 
         async with self._lock(model):
             return await self._on_head(model, attempt)
@@ -142,11 +144,13 @@ class Teacher:
         return await looked_at(uploads, partial(views_of, framing=framing, augmented=augmented, max_pixels=most))
 
 
-def _idempotency(key: str | None, verb: str, subject: str, uploads: Sequence[Upload]) -> Idempotency | None:
-    if key is None:
-        return None
+async def _idempotency(key: str | None, verb: str, subject: str, uploads: Sequence[Upload]) -> Idempotency | None:
+    return None if key is None else Idempotency(key, await run_sync(_fingerprint, verb, subject, uploads))
+
+
+def _fingerprint(verb: str, subject: str, uploads: Sequence[Upload]) -> str:
     digests = [hashlib.sha256(upload.data).hexdigest() for upload in uploads]
-    return Idempotency(key, hashlib.sha256("\0".join([verb, subject, *digests]).encode()).hexdigest())
+    return hashlib.sha256("\0".join([verb, subject, *digests]).encode()).hexdigest()
 
 
 def _in_flight(key: str) -> Problem:
