@@ -7,7 +7,7 @@ ROUNDS ?= 200
 SEED   ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-faults run demo bench compose-env compose-test clean
+.PHONY: help install check test test-faults test-hostile run demo bench compose-env compose-test clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test: $(READY) ## Run the tests, on two cores at a time
 
 test-faults: $(READY) ## Play rounds of faults on real processes and report: make test-faults ROUNDS=200 SEED=1
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --rounds $(ROUNDS) --seed $(SEED)
+
+test-hostile: $(READY) ## Attack a running service in every known way and judge what a friendly client sees of it
+	$(BIN)/python -m tests.hostile
 
 run: $(READY) ## Run the service on http://127.0.0.1:8000, with its worker and its own database
 	$(BIN)/protoquad serve

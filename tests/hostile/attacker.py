@@ -1,0 +1,20 @@
+"""The attacker's process: `python -m tests.hostile.attacker NAME HOST PORT SECONDS SCALE KEY`; prints what it heard."""
+
+import json
+import os
+import sys
+import time
+
+from tests.hostile.attacks import carry_out
+from tests.hostile.target import Target
+
+
+def main(name: str, host: str, port: str, seconds: str, scale: str, key: str) -> None:
+    target = Target(host, int(port), key, time.monotonic() + float(seconds), float(scale))
+    carry_out(name, target)
+    print(json.dumps(target.statuses), flush=True)
+    os._exit(0)  # its connections are cut, whatever they were at
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

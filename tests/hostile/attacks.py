@@ -1,0 +1,420 @@
+"""The attacks, each a function of a target that goes on until its time is over. `ATTACKS` names them all."""
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from tests import bombs
+from tests.hostile.target import PIECE, Target
+
+MEGABYTE = 1024 * 1024
+BOUNDARY = "edge"
+FORM = f"Content-Type: multipart/form-data; boundary={BOUNDARY}"
+JSON = "Content-Type: application/json"
+CHUNKED = "Transfer-Encoding: chunked"
+
+Attack = Callable[[Target], None]
+
+
+@dataclass(frozen=True)
+class Planned:
+    attack: Attack
+    known: bool  # whether the attacker has a key
+    callers: int = 1
+
+
+ATTACKS: dict[str, Planned] = {}
+
+
+def planned(*, known: bool, callers: int = 1) -> Callable[[Attack], Attack]:
+    def remember(attack: Attack) -> Attack:
+        ATTACKS[attack.__name__] = Planned(attack, known, callers)
+        return attack
+
+    return remember
+
+
+# JSON
+
+
+def _json(target: Target, method: str, path: str, head: bytes, unit: bytes, tail: bytes) -> None:
+    size = int(95 * MEGABYTE * target.scale)
+    body = head + unit * (size // len(unit)) + tail
+    while target.going():
+        target.ask(method, path, JSON, body=body)
+
+
+@planned(known=False, callers=2)
+def json_heap_to_rename(target: Target) -> None:
+    _json(target, "PATCH", "/classes/1", b'{"name":[', b"[],", b"[]]}")
+
+
+@planned(known=False, callers=2)
+def json_heap_to_make_a_model(target: Target) -> None:
+    _json(target, "POST", "/models", b'{"name":[', b"[],", b"[]]}")
+
+
+@planned(known=True, callers=2)
+def json_heap_to_predict(target: Target) -> None:
+    _json(target, "POST", "/predict", b'{"images":[', b"[],", b"[]]}")
+
+
+@planned(known=True, callers=2)
+def json_empty_strings(target: Target) -> None:
+    _json(target, "POST", "/predict", b'{"images":[', b'"",', b'""]}')
+
+
+@planned(known=True, callers=2)
+def json_of_escapes(target: Target) -> None:
+    _json(target, "POST", "/predict", b'{"images":["', rb"\n\u0041\/", b'"]}')
+
+
+@planned(known=True, callers=2)
+def json_of_spaces_in_base64(target: Target) -> None:
+    _json(target, "POST", "/predict", b'{"images":["', b"A ", b'"]}')
+
+
+@planned(known=True, callers=2)
+def json_of_space(target: Target) -> None:
+    _json(target, "POST", "/predict", b"{", b" \n", b"}")
+
+
+@planned(known=True, callers=2)
+def json_that_is_deep(target: Target) -> None:
+    _json(target, "POST", "/classes", b'{"name":', b"[", b"")
+
+
+@planned(known=True, callers=2)
+def json_of_one_long_name(target: Target) -> None:
+    _json(target, "POST", "/classes", b'{"name":"', b"\xc3\xa4", b'","shots":[]}')
+
+
+# Forms
+
+
+def _part(name: str, content: bytes, filename: str | None = "a.png") -> bytes:
+    file = f'; filename="{filename}"\r\nContent-Type: image/png' if filename is not None else ""
+    return f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode() + content + b"\r\n"
+
+
+def _form(*parts: bytes) -> bytes:
+    return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
+
+
+def _forms(target: Target, path: str, body: bytes) -> None:
+    while target.going():
+        target.ask("POST", path, FORM, body=body)
+
+
+@planned(known=True, callers=2)
+def form_of_many_parts(target: Target) -> None:
+    _forms(target, "/predict", _form(*[_part("images", b"x")] * int(500_000 * target.scale)))
+
+
+@planned(known=True, callers=2)
+def form_of_many_names(target: Target) -> None:
+    _forms(target, "/classes", _form(*[_part("name", b"x", None)] * int(500_000 * target.scale)))
+
+
+@planned(known=True, callers=2)
+def form_with_a_large_name(target: Target) -> None:
+    _forms(target, "/classes", _form(_part("name", b"x" * int(95 * MEGABYTE * target.scale), None)))
+
+
+@planned(known=True, callers=2)
+def form_of_line_breaks(target: Target) -> None:
+    _forms(target, "/predict", _form(_part("images", b"\r\n--edg" * int(13 * MEGABYTE * target.scale))))
+
+
+@planned(known=True, callers=2)
+def form_without_a_boundary(target: Target) -> None:
+    _forms(target, "/predict", b"\r" * int(95 * MEGABYTE * target.scale))
+
+
+@planned(known=True, callers=4)
+def form_with_a_slow_content_type(target: Target) -> None:
+    kind = "Content-Type: multipart/form-data" + '; a="\\' * 5000
+    while target.going():
+        target.ask("POST", "/predict", kind, body=b"x")
+
+
+# Bodies
+
+
+@planned(known=True, callers=30)
+def thirty_large_bodies(target: Target) -> None:
+    _forms(target, "/predict", _form(_part("images", random.Random(1).randbytes(int(90 * MEGABYTE * target.scale)))))
+
+
+@planned(known=True, callers=30)
+def thirty_large_bodies_of_json(target: Target) -> None:
+    _json(target, "POST", "/predict", b'{"images":["', b"AAAA", b'"]}')
+
+
+@planned(known=False, callers=30)
+def thirty_large_bodies_of_strangers(target: Target) -> None:
+    _forms(target, "/predict", bytes(int(90 * MEGABYTE * target.scale)))
+
+
+@planned(known=True, callers=10)
+def bodies_of_unknown_length(target: Target) -> None:
+    def endless() -> Iterator[bytes]:
+        yield b"%x\r\n%b\r\n" % (len(first), first)
+        while True:
+            yield b"%x\r\n%b\r\n" % (PIECE, bytes(PIECE))
+
+    first = _part("images", b"")[:-2]
+    while target.going():
+        target.ask("POST", "/predict", FORM, CHUNKED, body=endless())
+
+
+def _chunks(target: Target, unit: bytes, head: bytes = b"") -> None:
+    def endless() -> Iterator[bytes]:
+        yield head
+        while True:
+            yield unit * (PIECE // len(unit))
+
+    while target.going():
+        target.ask("POST", "/predict", FORM, CHUNKED, body=endless())
+
+
+@planned(known=True, callers=2)
+def chunks_of_one_byte(target: Target) -> None:
+    _chunks(target, b"1\r\na\r\n")
+
+
+@planned(known=False, callers=2)
+def endless_trailers(target: Target) -> None:
+    _chunks(target, b"Trailer: a\r\n", b"0\r\n")
+
+
+@planned(known=True, callers=2)
+def endless_chunk_extension(target: Target) -> None:
+    _chunks(target, b"x", b"1;")
+
+
+@planned(known=True, callers=2)
+def broken_chunks(target: Target) -> None:
+    while target.going():
+        for body in (
+            b"-1\r\n",
+            b"ffffffffffffffffff\r\n",
+            b"zz\r\n",
+            b"5\r\nab",
+            b"\r\n\r\n\r\n",
+            b"0\r\n\r\nGET / HTTP",
+        ):
+            target.ask("POST", "/predict", FORM, CHUNKED, body=iter([body]))
+
+
+# Heads and connections
+
+
+@planned(known=False, callers=2)
+def endless_header(target: Target) -> None:
+    _stream(target, b"GET /livez HTTP/1.1\r\nX: ", b"a" * PIECE)
+
+
+@planned(known=False, callers=2)
+def endless_headers(target: Target) -> None:
+    _stream(target, b"GET /livez HTTP/1.1\r\n", b"X: a\r\n" * 40_000)
+
+
+@planned(known=False, callers=2)
+def endless_address(target: Target) -> None:
+    _stream(target, b"GET /", b"a" * PIECE)
+
+
+@planned(known=False, callers=2)
+def endless_requests(target: Target) -> None:
+    """Sent ahead, with no answer ever read."""
+    _stream(target, b"", b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
+
+
+@planned(known=False, callers=2)
+def noise(target: Target) -> None:
+    _stream(target, b"\x16\x03\x01", random.Random(1).randbytes(PIECE))
+
+
+def _stream(target: Target, head: bytes, unit: bytes) -> None:
+    while target.going():
+        with suppress(OSError), target.connection() as connection:
+            connection.sendall(head)
+            while target.going():
+                connection.sendall(unit)
+
+
+def _hold(target: Target, count: int, first: bytes, drip: bytes) -> None:
+    """So many connections that say something and then drip; one that is closed is opened again."""
+    with ExitStack() as stack:
+        held: list[socket.socket | None] = [None] * count
+        stack.callback(lambda: [one.close() for one in held if one is not None])
+        while target.going():
+            for place, connection in enumerate(held):
+                if not target.going():
+                    break
+                held[place] = _dripped(target, connection, first, drip)
+            time.sleep(0.2)
+
+
+def _dripped(target: Target, connection: socket.socket | None, first: bytes, drip: bytes) -> socket.socket | None:
+    try:
+        if connection is None:
+            connection = socket.create_connection((target.host, target.port), timeout=20)
+            connection.sendall(first)
+            return connection
+        connection.setblocking(False)
+        with suppress(BlockingIOError):
+            if connection.recv(65536) == b"":
+                raise ConnectionError
+        connection.setblocking(True)
+        if drip:
+            connection.sendall(drip)
+    except OSError:
+        if connection is not None:
+            connection.close()
+        return None
+    return connection
+
+
+@planned(known=False)
+def six_hundred_silent(target: Target) -> None:
+    _hold(target, 600, b"", b"")
+
+
+@planned(known=False)
+def six_hundred_dripping_heads(target: Target) -> None:
+    _hold(target, 600, b"GET /livez HTTP/1.1\r\nX: ", b"a")
+
+
+@planned(known=False)
+def six_hundred_empty_lines(target: Target) -> None:
+    _hold(target, 600, b"\r\n", b"\r\n")
+
+
+@planned(known=True)
+def six_hundred_dripping_bodies(target: Target) -> None:
+    head = target.head("POST", "/predict", FORM, "Content-Length: 90000000")
+    _hold(target, 600, head + _part("images", b"\xff\xd8")[:-2], b"a")
+
+
+@planned(known=False)
+def six_hundred_bodies_of_strangers(target: Target) -> None:
+    _hold(target, 600, target.head("POST", "/predict", FORM, "Content-Length: 90000000"), b"a")
+
+
+@planned(known=True)
+def two_hundred_that_do_not_read(target: Target) -> None:
+    _hold(target, 200, target.head("GET", "/openapi.json") * 8, b"")
+
+
+@planned(known=False, callers=4)
+def connections_that_come_and_go(target: Target) -> None:
+    while target.going():
+        with suppress(OSError), target.connection() as connection:
+            connection.sendall(b"GET / HT")
+
+
+# Images
+
+
+def _images(target: Target, *names: str) -> None:
+    """As many as a request may hold, of one kind after the other."""
+    made = [bombs.BOMBS[name]() for name in names]
+    while target.going():
+        for image in made:
+            count = max(1, min(64, int(90 * MEGABYTE * target.scale) // len(image)))
+            target.ask("POST", "/predict", FORM, body=_form(*[_part("images", image)] * count))
+
+
+def _kind(prefix: str) -> Attack:
+    names = [name for name in bombs.BOMBS if name.startswith(f"{prefix}_")]
+
+    def attack(target: Target) -> None:
+        _images(target, *random.Random(threading.get_ident()).sample(names, len(names)))
+
+    attack.__name__ = f"{prefix}_bombs"
+    return attack
+
+
+for _prefix in ("jpeg", "png", "webp", "gif", "bmp", "tiff"):
+    planned(known=True, callers=4)(_kind(_prefix))
+
+
+@planned(known=True, callers=4)
+def bombs_whose_callers_leave(target: Target) -> None:
+    image = bombs.jpeg_scans(scans=10)
+    body = _form(*[_part("images", image)] * 8)
+    while target.going():
+        target.leave("POST", "/predict", FORM, body=body)
+
+
+@planned(known=True, callers=2)
+def bombs_as_shots(target: Target) -> None:
+    images = [bombs.jpeg_scans(), bombs.jpeg_scans(scans=10), bombs.BOMBS["png_deep"](), bombs.BOMBS["tiff_float"]()]
+    while target.going():
+        for image in images:
+            name = f"bomb {random.random()}".encode()
+            target.ask("POST", "/classes", FORM, body=_form(_part("name", name, None), *[_part("shots", image)] * 10))
+
+
+# Work that is allowed, in numbers
+
+
+@planned(known=True, callers=50)
+def pinned_versions(target: Target) -> None:
+    body = _form(_part("images", target_image()))
+    numbers = random.Random(threading.get_ident())
+    while target.going():
+        target.ask("POST", f"/predict?version={numbers.randrange(14)}", FORM, body=body)
+
+
+@planned(known=True)
+def six_hundred_streams(target: Target) -> None:
+    _hold(target, 600, target.head("GET", "/sessions/1/events"), b"")
+
+
+@planned(known=True, callers=50)
+def predictions_whose_callers_leave(target: Target) -> None:
+    body = _form(*[_part("images", target_image())] * 16)
+    while target.going():
+        target.leave("POST", "/predict", FORM, body=body)
+
+
+@planned(known=True, callers=20)
+def models_on_backbones_that_do_not_exist(target: Target) -> None:
+    while target.going():
+        name = f"m{random.randrange(10**9)}"
+        target.ask("POST", "/models", JSON, body=f'{{"name":"{name}","backbone":"timm:{name}"}}'.encode())
+
+
+@planned(known=True, callers=4)
+def pages_and_documents(target: Target) -> None:
+    while target.going():
+        for path in (
+            "/classes?limit=500",
+            "/versions?limit=500",
+            "/metrics",
+            "/openapi.json",
+            "/classes?cursor=9" * 50,
+        ):
+            target.ask("GET", path)
+
+
+def target_image() -> bytes:
+    """An honest image: a small one."""
+    return bombs.png_flat((64, 64))
+
+
+def carry_out(name: str, target: Target) -> None:
+    """With as many callers as it takes."""
+    plan = ATTACKS[name]
+    threads = [threading.Thread(target=plan.attack, args=(target,), daemon=True) for _ in range(plan.callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, target.until - time.monotonic()) + 60)

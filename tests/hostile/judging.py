@@ -1,0 +1,162 @@
+"""One attack after another on a real service, each judged by what a friendly client saw of it meanwhile."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+
+from tests.hostile.attacks import ATTACKS
+from tests.hostile.friend import Friend
+from tests.processes import Service, picture
+
+GIGABYTE = 2**30
+SECONDS_TO_CLOSE = 60.0
+HARMLESS = {"200", "201", "202", "204", "closed", "503 with Retry-After"}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What must hold; `least_quiet` keeps a noisy machine from being judged by microseconds."""
+
+    livez: float = 0.5
+    times_quiet: float = 5.0
+    least_quiet: float = 0.05
+    memory: int = GIGABYTE
+
+
+@dataclass(frozen=True)
+class Report:
+    attack: str
+    livez: float
+    predict: float
+    quiet: float
+    memory: int
+    answers: Counter[str]
+    faults: list[str]
+
+    def __str__(self) -> str:
+        answers = ", ".join(f"{status} x {count}" for status, count in sorted(self.answers.items()))
+        line = (
+            f"{self.attack:40} livez {self.livez:5.2f} s   predict {self.predict / self.quiet:5.1f} x quiet   "
+            f"memory {self.memory / GIGABYTE:+5.2f} GB   {answers}"
+        )
+        return "\n".join([line, *(f"    FAILED: {fault}" for fault in self.faults)])
+
+
+class Besieged:
+    """A service with keys, two classes and a dozen versions."""
+
+    def __init__(self, home: Path, **settings: str) -> None:
+        environment = {"PROTOQUAD_HOME": str(home), "PROTOQUAD_WORKER": "false", **settings}
+        self.key = self._key(environment)
+        self.service = Service(environment)
+        self.service.client.headers["Authorization"] = f"Bearer {self.key}"
+        for colour in ("red", "blue"):
+            taught = self.service.teach(colour, colour)
+            assert taught.status_code == 202, taught.text
+        for number in range(10):
+            shot = [("shots", (f"{number}.png", picture("red", 50 + number), "image/png"))]
+            assert self.service.client.post("/classes/1/shots", files=shot).status_code == 202
+        self.process = psutil.Process(self.service.process.pid)
+        address = httpx.URL(self.service.url)
+        self.host, self.port = address.host, address.port or 80
+        with self._friend() as friend:
+            time.sleep(4)
+        self.quiet = friend.predict.p99
+        assert set(friend.predict.answers) == {"200"}, friend.predict.answers
+
+    @staticmethod
+    def _key(environment: dict[str, str]) -> str:
+        for command in (["migrate"], ["keys", "create", "test"]):
+            done = subprocess.run(
+                [sys.executable, "-m", "protoquad", *command],
+                env={**os.environ, **environment},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        return done.stdout.strip()
+
+    def _friend(self) -> Friend:
+        return Friend(self.host, self.port, self.key, picture("red", 3))
+
+    def close(self) -> None:
+        self.service.close()
+
+    def memory(self) -> int:
+        """Of the service and of the processes that work for it."""
+        return sum(_resident(one) for one in [self.process, *self.process.children(recursive=True)])
+
+    def connections(self) -> int:
+        return sum(one.status == psutil.CONN_ESTABLISHED for one in self.process.net_connections(kind="tcp"))
+
+    def suffer(self, name: str, seconds: float, scale: float, bounds: Bounds) -> Report:
+        before = self.memory()
+        with self._peak() as peak, self._friend() as friend:
+            answers = self._attacked(name, seconds, scale)
+        quiet = max(self.quiet, bounds.least_quiet)
+        faults = list(self._faults(friend, answers, peak[0] - before, quiet, bounds))
+        if not self._quiet_again():
+            faults.append(f"{self.connections()} connections are open {SECONDS_TO_CLOSE:g} s later")
+        return Report(name, friend.livez.longest, friend.predict.longest, quiet, peak[0] - before, answers, faults)
+
+    def _attacked(self, name: str, seconds: float, scale: float) -> Counter[str]:
+        """By a process of its own: the friend's time is not the attacker's."""
+        key = self.key if ATTACKS[name].known else ""
+        arguments = [name, self.host, str(self.port), str(seconds), str(scale), key]
+        command = [sys.executable, "-m", "tests.hostile.attacker", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 120, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return Counter(json.loads(done.stdout))
+
+    @staticmethod
+    def _faults(friend: Friend, answers: Counter[str], memory: int, quiet: float, bounds: Bounds) -> Iterator[str]:
+        if friend.livez.longest > bounds.livez:
+            yield f"/livez took {friend.livez.longest:.2f} s"
+        if friend.predict.longest > bounds.times_quiet * quiet:
+            yield f"a prediction took {friend.predict.longest:.2f} s, quiet p99 is {quiet:.3f} s"
+        for asked, waited in (("/livez", friend.livez), ("/predict", friend.predict)):
+            if set(waited.answers) != {"200"}:
+                yield f"{asked} was answered {dict(waited.answers)}"
+        if memory > bounds.memory:
+            yield f"memory grew by {memory / GIGABYTE:.2f} GB"
+        wrong = [one for one in answers if one not in HARMLESS and not one.startswith("4")]
+        if wrong:
+            yield f"the attacker was answered {wrong}"
+
+    def _quiet_again(self) -> bool:
+        deadline = time.monotonic() + SECONDS_TO_CLOSE
+        while self.connections() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return not self.connections()
+
+    @contextmanager
+    def _peak(self) -> Iterator[list[int]]:
+        most, over = [0], threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.05):
+                most[0] = max(most[0], self.memory())
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        yield most
+        over.set()
+        thread.join()
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
