@@ -7,6 +7,7 @@ ProtoquadError
 │   ├── UnsupportedFormat      a picture, but of a format that is not accepted
 │   ├── ZeroSizeImage          a width or height of nought
 │   ├── ImageTooLarge          more pixels than allowed; checked before decoding
+│   ├── ImageTooCostly         takes more time or memory to decode than is allowed
 │   └── BrokenImage            begins well and cannot be decoded to its end
 ├── BackboneError
 │   ├── UnknownBackbone        no such name in the registry
@@ -45,6 +46,9 @@ class ZeroSizeImage(ImageError): ...
 
 
 class ImageTooLarge(ImageError): ...
+
+
+class ImageTooCostly(ImageError): ...
 
 
 class BrokenImage(ImageError): ...
