@@ -5,7 +5,6 @@ Tells a caller what to do next and nothing about our insides: what is not in the
 
 import http
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -24,6 +23,7 @@ from core.errors import ImageError, UnknownBackbone
 from service.engine.batching import Overloaded
 from store.errors import Conflict, LimitReached, NameTaken, NotThere
 from store.idempotency import KeyReused
+from store.outages import frames, is_full, is_outage, summary
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
@@ -111,11 +111,6 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     KeyReused: (422, "idempotency-key-reused", "The idempotency key belongs to another request"),
 }
 UNREACHABLE = (OperationalError, InterfaceError, PoolTimeout)
-# As each driver numbers it; SQLite calls a quota that is used up a failed write.
-_NO_ROOM: dict[str, set[int | str]] = {
-    "sqlite_errorcode": {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE},
-    "sqlstate": {"53100"},
-}
 
 _DESCRIPTIONS = {
     400: "The body or a header cannot be read.",
@@ -176,6 +171,11 @@ def insufficient_storage() -> Problem:
     )
 
 
+def internal_error() -> Problem:
+    detail = "the service failed to answer; try again, and quote the request id to whoever runs it if it happens again"
+    return Problem(500, "A fault of the service", detail, slug="internal-error")
+
+
 def request_id(request: Request) -> str | None:
     found = getattr(request.state, "request_id", None)
     return found if isinstance(found, str) else None
@@ -191,8 +191,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Problem, _on_problem)
     for kind in _TABLE:
         app.add_exception_handler(kind, _on_domain_error)
-    for kind in UNREACHABLE:
-        app.add_exception_handler(kind, _on_unreachable)
+    app.add_exception_handler(SQLAlchemyError, _on_database_error)
     app.add_exception_handler(Overloaded, _on_overloaded)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_exception)
@@ -212,14 +211,18 @@ async def _on_domain_error(request: Request, error: Exception) -> Response:
     return Problem(status, title, str(error), slug=slug).response(request_id(request))
 
 
-async def _on_unreachable(request: Request, error: Exception) -> Response:
-    # Not the error itself: its text repeats the statement's parameters, pictures and all.
-    cause = getattr(error, "orig", None)
-    full = any(getattr(cause, name, None) in codes for name, codes in _NO_ROOM.items())
-    event = "database_full" if full else "database_unreachable"
-    _log.warning(event, error=str(cause or type(error).__name__))
-    problem = insufficient_storage() if full else unreachable_database()
-    return problem.response(request_id(request))
+async def _on_database_error(request: Request, error: Exception) -> Response:
+    """Never with the error itself: its text repeats the statement, and may repeat its parameters, images and all."""
+    own_id = request_id(request)
+    if is_full(error):
+        _log.warning("database_full", error=summary(error))
+        return insufficient_storage().response(own_id)
+    if is_outage(error):
+        _log.warning("database_unreachable", error=summary(error))
+        return unreachable_database().response(own_id)
+    where = {"method": request.method, "path": request.scope["path"], "request_id": own_id}
+    _log.error("database_fault", **where, error=summary(error), stack=frames(error))
+    return internal_error().response(own_id)
 
 
 async def _on_overloaded(request: Request, error: Exception) -> Response:
@@ -300,8 +303,7 @@ async def _on_client_gone(request: Request, _: Exception) -> Response:
 async def _on_unexpected(request: Request, error: Exception) -> Response:
     own_id = request_id(request)
     _log.error("unexpected_error", method=request.method, path=request.scope["path"], request_id=own_id, exc_info=error)
-    detail = "the service failed to answer; try again, and quote the request id to whoever runs it if it happens again"
-    return Problem(500, "A fault of the service", detail, slug="internal-error").response(own_id)
+    return internal_error().response(own_id)
 
 
 class _Unexpected:

@@ -34,12 +34,17 @@ class Database:
         if self.is_sqlite:
             if parsed.database:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-            self.engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+            self.engine = create_engine(
+                url,
+                hide_parameters=True,  # in the texts of errors: they hold images
+                connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
+            )
             event.listen(self.engine, "connect", _set_up_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
         else:
             self.engine = create_engine(
                 url,
+                hide_parameters=True,
                 pool_size=pool_size,
                 max_overflow=pool_size,
                 pool_pre_ping=True,  # a restarted server costs one round trip, not a failed request
@@ -79,7 +84,9 @@ def _told_apart() -> Iterator[None]:
     except InternalError as error:
         if not error.connection_invalidated or error.orig is None:
             raise
-        raise OperationalError(error.statement, error.params, error.orig) from error
+        raise OperationalError(
+            error.statement, error.params, error.orig, hide_parameters=True, connection_invalidated=True
+        ) from error
 
 
 def batched(items: Sequence[int], size: int = 5_000) -> Iterator[Sequence[int]]:

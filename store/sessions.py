@@ -103,18 +103,22 @@ def renew(db: Session, session_id: SessionId, attempt: int, lease: float) -> boo
     return row.cancel_requested
 
 
-def release(db: Session, session_id: SessionId, attempt: int) -> None:
-    """Let the next worker have it at once: this one is shutting down."""
+def release(db: Session, session_id: SessionId, attempt: int, *, delay: float = 0) -> None:
+    """Let the next worker have it without counting a failure: at once, or after `delay` seconds."""
     row = fenced(db, session_id, attempt)
-    _give_back(db, row)
+    _give_back(db, row, delay=delay)
     tell(db, session_id, "released", {"attempt": attempt})
 
 
 def fenced(db: Session, session_id: SessionId, attempt: int) -> SessionRow:
-    """The session, held until the transaction ends, if it is still this attempt's; every write goes through here."""
+    """The session, held until the transaction ends, if it is still this attempt's; every write goes through here.
+
+    An attempt that gave the session back has no part in it any more: a lease that is renewed at the same moment would
+    keep others from it.
+    """
     statement = select(SessionRow).where(SessionRow.id == session_id).with_for_update()
     row = db.scalars(statement.execution_options(populate_existing=True)).one_or_none()
-    if row is None or row.status != "running" or row.attempt != attempt:
+    if row is None or row.status != "running" or row.owner is None or row.attempt != attempt:
         raise LeaseLost(f"session {session_id} is no longer attempt {attempt}'s; what it made is not written")
     return row
 
@@ -155,10 +159,10 @@ def failed(db: Session, session_id: SessionId, attempt: int, error: str, *, atte
     return False
 
 
-def _give_back(db: Session, row: SessionRow) -> None:
-    """Running still, so that a newer session of the model does not overtake it; free to be claimed."""
+def _give_back(db: Session, row: SessionRow, *, delay: float = 0) -> None:
+    """Running still, so that a newer session of the model does not overtake it; free to be claimed after the delay."""
     row.owner = None
-    row.lease_until = now(db) - timedelta(seconds=1)
+    row.lease_until = now(db) + timedelta(seconds=delay or -1)
 
 
 def cancel(db: Session, model_id: ModelId, session_id: int) -> SessionRow:

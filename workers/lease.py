@@ -12,6 +12,7 @@ from store import sessions
 from store.database import Database
 from store.errors import LeaseLost
 from store.models import ModelId, SessionId
+from store.outages import summary
 
 log = structlog.get_logger()
 
@@ -69,4 +70,4 @@ class Lease:
                 self._lost = error
                 return
             except Exception as error:  # a database that is away for a moment is no reason to give up
-                log.warning("lease not renewed", session=self.claim.session_id, error=str(error))
+                log.warning("lease not renewed", session=self.claim.session_id, error=summary(error))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import structlog
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import SQLAlchemyError
 
 from core.bank import ClassId
 from core.errors import SessionCancelled
@@ -20,7 +20,6 @@ from core.incremental_session import IncrementalConfig
 from core.progress import Progress
 from core.refinement import refine
 from core.state import weights_of, with_weights
-from hints.broker import first_line
 from hints.sending import Hints, NoHints
 from learners.loading import learner, trained
 from learners.networks import Networks, chosen_device
@@ -29,6 +28,7 @@ from store import classes, sessions, versions
 from store.database import Database
 from store.errors import LeaseLost
 from store.models import Model, SessionId
+from store.outages import frames, is_outage, summary
 from store.settings import Settings
 from workers.lease import Claim, Lease, Stopping
 from workers.publishing import Learnt, Material, Publisher
@@ -103,25 +103,38 @@ class SessionWorker:
             with self.database.write() as db:
                 sessions.finish(db, claim.session_id, claim.attempt, "cancelled")
             log.info("session cancelled")
-        except (OperationalError, InterfaceError) as error:
-            log.warning("the database does not answer; the session is given back", error=first_line(error))
-            self._give_back(claim)
+        except SQLAlchemyError as error:
+            self._on_database_error(claim, error)
         except Exception as error:
             log.exception("session failed")
             self._failed(claim, f"{type(error).__name__}: {error}")
 
+    def _on_database_error(self, claim: Claim, error: SQLAlchemyError) -> None:
+        if is_outage(error):
+            log.warning("the database does not answer; the session is given back", error=summary(error))
+            self._give_back(claim)
+        else:  # it will fail again, so it counts
+            log.error("session failed", error=summary(error), stack=frames(error))
+            self._failed(claim, summary(error))
+
     def _give_back(self, claim: Claim) -> None:
-        """Without counting it as a failure of the session's, however long the database stays away."""
+        """Without counting it as a failure of the session's, however long the database stays away.
+
+        A database may answer this and still not what the session needs. So the session starts again after a pause that
+        grows with its attempts, up to a lease.
+        """
+        pause = min(self.settings.lease_seconds, 2.0 ** min(claim.attempt, 30))
         while not self.stop.wait(SECONDS_BETWEEN_TRIES):
             self.pulse.beat()
             try:
                 with self.database.write() as db:
-                    sessions.release(db, claim.session_id, claim.attempt)
+                    sessions.release(db, claim.session_id, claim.attempt, delay=pause)
             except LeaseLost as lost:
                 log.warning("session lost", reason=str(lost))
-                return
-            except (OperationalError, InterfaceError):
-                continue
+            except SQLAlchemyError as error:
+                if is_outage(error):
+                    continue
+                log.error("session not given back; it is free when its lease ends", error=summary(error))
             return
 
     def _failed(self, claim: Claim, error: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
@@ -112,7 +112,8 @@ def test_unusable_images_say_how_many_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [OperationalError("INSERT INTO shots", {"data": b"secret"}, Exception("down")), PoolTimeout("full")]
+    "error",
+    [OperationalError("INSERT INTO shots", {"data": b"secret"}, psycopg.OperationalError("down")), PoolTimeout("full")],
 )
 def test_an_unreachable_database_is_a_503(app: FastAPI, ask: Ask, lines: list[Any], error: Exception) -> None:
     """A caller hears when to come back; the statement and its pictures reach neither the answer nor the log."""
@@ -126,14 +127,15 @@ def test_an_unreachable_database_is_a_503(app: FastAPI, ask: Ask, lines: list[An
     assert "shots" not in response.text + str(lines)
 
 
-def _full(number: int) -> Exception:
-    error = sqlite3.OperationalError("database or disk is full")
+def _sqlite(number: int, message: str = "database or disk is full") -> Exception:
+    error = sqlite3.OperationalError(message)
     error.sqlite_errorcode = number
     return error
 
 
 @pytest.mark.parametrize(
-    "cause", [_full(sqlite3.SQLITE_FULL), _full(sqlite3.SQLITE_IOERR_WRITE), psycopg.errors.DiskFull("no space left")]
+    "cause",
+    [_sqlite(sqlite3.SQLITE_FULL), _sqlite(sqlite3.SQLITE_IOERR_WRITE), psycopg.errors.DiskFull("no space left")],
 )
 def test_a_full_disk_is_a_507(app: FastAPI, ask: Ask, lines: list[Any], cause: Exception) -> None:
     """Waiting mends nothing: the caller hears that nothing was changed and that somebody has to make room."""
@@ -148,6 +150,32 @@ def test_a_full_disk_is_a_507(app: FastAPI, ask: Ask, lines: list[Any], cause: E
 
 
 # Faults of ours
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OperationalError("INSERT", {"data": b"secret"}, _sqlite(sqlite3.SQLITE_ERROR, "no such table: shots")),
+        DatabaseError("INSERT", {"data": b"secret"}, _sqlite(sqlite3.SQLITE_CORRUPT, "malformed")),
+        ProgrammingError("INSERT", {"data": b"secret"}, psycopg.errors.UndefinedTable("no shots\nDETAIL: secret")),
+    ],
+)
+def test_a_statement_that_can_never_succeed_is_a_500(
+    app: FastAPI, ask: Ask, lines: list[Any], error: Exception
+) -> None:
+    """Nobody is asked to try again for ever; the log says what failed and where, without what was to be written."""
+    app.add_middleware(RequestLog)
+
+    response = ask(raising(app, error), "GET", "/it", headers={"X-Request-ID": "abc"})
+
+    body = problem(response)
+    assert (body.status, body.type, body.request_id) == (500, "/problems/internal-error", "abc")
+    assert "retry-after" not in response.headers
+    [fault] = [line for line in lines if line["event"] == "database_fault"]
+    assert (fault["log_level"], fault["request_id"]) == ("error", "abc")
+    assert str(error.orig).partition("\n")[0] in fault["error"]  # type: ignore[attr-defined]
+    assert "test_errors.py" in fault["stack"]
+    assert "secret" not in response.text + str(lines)
 
 
 def test_an_unexpected_error_tells_nothing_but_its_request_id(app: FastAPI, ask: Ask, lines: list[Any]) -> None:

@@ -1,5 +1,6 @@
 """With the database away, what needs no database goes on: predictions and the probes that keep the service alive."""
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,14 @@ def away(database: Database, instead: Callable[[], object]) -> Iterator[None]:
         before.dispose()  # of what somebody held when the rest was closed
 
 
+def unanswered(database: Database) -> Exception:
+    """What the driver raises when there is nobody to connect to."""
+    error: Exception = database.engine.dialect.loaded_dbapi.OperationalError("nobody answers")
+    if isinstance(error, sqlite3.Error):
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+    return error
+
+
 def test_a_database_that_is_gone_stops_no_prediction(start: Callable[..., Any], database: Database, draw: Draw) -> None:
     """What needs it answers 503 and when to come back; when it is back, so is everything."""
     service = start()
@@ -47,7 +56,7 @@ def test_a_database_that_is_gone_stops_no_prediction(start: Callable[..., Any], 
     before = learner.predict("red", "green")
 
     def refuse() -> None:
-        raise database.engine.dialect.loaded_dbapi.OperationalError("nobody answers")
+        raise unanswered(database)
 
     with away(database, refuse):
         during = learner.predict("red", "green")
@@ -79,7 +88,7 @@ def test_a_stream_of_events_outlives_an_outage(start: Callable[..., Any], databa
 
     def refuse() -> None:
         refused.set()
-        raise database.engine.dialect.loaded_dbapi.OperationalError("nobody answers")
+        raise unanswered(database)
 
     def watch() -> None:
         with httpx.stream("GET", f"{service.url}/sessions/{session}/events", timeout=60) as stream:
@@ -104,7 +113,7 @@ def test_an_outage_while_it_waits_does_not_unteach_a_class(
     learner = service.learner()
 
     def refuse() -> None:
-        raise database.engine.dialect.loaded_dbapi.OperationalError("nobody answers")
+        raise unanswered(database)
 
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(learner.teach, "red", Prefer="wait=60")
@@ -166,7 +175,7 @@ def test_a_database_that_goes_away_during_a_session_is_not_the_sessions_failure(
         if len(tries) == 10:  # a second at least
             back.set()
         tries.append(None)
-        raise database.engine.dialect.loaded_dbapi.OperationalError("nobody answers")
+        raise unanswered(database)
 
     class Interrupted(SessionWorker):
         def _learn(self, *arguments: Any) -> Any:

@@ -297,6 +297,29 @@ def test_a_released_session_is_free_at_once_and_not_counted(db: Session, model: 
     assert story(db, row)[:4] == ["queued", "running", "released", "running"]
 
 
+def test_a_session_can_be_given_back_for_later(db: Session, model: Model) -> None:
+    """Nobody gets it before; neither does a newer session of the model overtake."""
+    enqueue(db, model)
+    row = claimed(db)
+    sessions.release(db, row.id, 1, delay=60)
+    enqueue(db, model)
+
+    assert row.lease_until is not None
+    assert 60 - BOUND < seconds(row.lease_until, now(db)) <= 60
+    assert (claim(db), row.status, row.owner, row.failures) == (None, "running", None, 0)
+
+
+def test_who_gave_a_session_back_cannot_hold_on_to_it(db: Session, model: Model) -> None:
+    """A lease that is renewed at the same moment would keep everybody else from it."""
+    enqueue(db, model)
+    row = claimed(db)
+    sessions.release(db, row.id, 1)
+
+    with pytest.raises(LeaseLost):
+        sessions.renew(db, row.id, 1, LONG)
+    assert claimed(db, "another") is row
+
+
 def test_a_session_of_a_deleted_model_can_be_written_by_nobody(db: Session, model: Model) -> None:
     """Neither then nor when another model's sessions begin: its id never comes back."""
     enqueue(db, model)
