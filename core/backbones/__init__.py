@@ -1,5 +1,6 @@
 """The registry of backbones: one name, one network with its trunk/tail cut, framing and normalisation."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ _BUILDERS: dict[str, Callable[..., Backbone]] = {
     "resnet32": resnet.build_resnet32,
 }
 NAMES = (*_BUILDERS, "timm:<name>")
+_TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_.-]{1,100}")  # it becomes part of a file's name and of a command
 
 
 def build(name: str, *, weights: Path | None = None, pretrained: bool = True) -> Backbone:
@@ -36,6 +38,6 @@ def as_it_comes(name: str) -> Backbone:
 
 
 def require_known(name: str) -> None:
-    """Refuses a name that is none, at once; whether timm has the one it is asked for, timm says when it builds it."""
-    if name not in _BUILDERS and not name.startswith("timm:"):
-        raise UnknownBackbone(f"there is no backbone '{name}'; there are {', '.join(NAMES)}")
+    """Raises UnknownBackbone at once; whether timm has the model it is asked for, timm says when it builds it."""
+    if name not in _BUILDERS and not _TIMM_NAME.fullmatch(name):
+        raise UnknownBackbone(f"there is no backbone '{name[:100]}'; there are {', '.join(NAMES)}")

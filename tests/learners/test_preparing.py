@@ -1,5 +1,6 @@
 """Backbones are prepared once, whoever asks and however often, and nothing broken is ever served."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -16,9 +18,12 @@ from core import backbones
 from core.backbones import as_it_comes
 from core.errors import BackboneError, UnknownBackbone
 from core.kit import MANIFEST, Kit
-from learners import preparing
+from learners import networks, preparing
 from learners.networks import Networks
-from learners.preparing import prepared
+from learners.preparing import TimeLimit, prepared
+from learners.single_flight import Busy
+from tests.slow_preparing import SlowCommand, runs
+from tests.waiting import until
 
 NAME = "resnet32"
 
@@ -36,7 +41,7 @@ def made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     before = folder_in(cache)
 
-    def make(name: str, folder: Path) -> None:
+    def make(name: str, folder: Path, _: TimeLimit) -> None:
         names.append(name)
         time.sleep(0.2)
         shutil.copytree(before, folder, dirs_exist_ok=True)
@@ -139,3 +144,131 @@ def test_who_serves_builds_no_backbone(cache: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(backbones, "build", lambda name: pytest.fail(f"{name} was built"))
     networks = Networks(torch.device("cpu"), "auto", cache)
     assert networks.kit(NAME) is networks.kit(NAME)
+
+
+# Preparing that takes long
+
+
+@pytest.fixture
+def slow(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowCommand:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    return SlowCommand(notes, folder_in(cache), monkeypatch)
+
+
+def on_openvino(cache: Path, seconds: float = 600.0) -> Networks:
+    return Networks(torch.device("cpu"), "openvino", cache, seconds)
+
+
+def test_after_the_time_limit_the_process_and_its_children_are_killed(tmp_path: Path, slow: SlowCommand) -> None:
+    """The error says how long it took and which setting to raise; nothing unfinished is left."""
+    with pytest.raises(BackboneError, match=r"longer than 1.5 seconds .* PROTOQUAD_PREPARE_SECONDS"):
+        prepared("timm:endless", tmp_path / "cache", seconds=1.5)
+
+    slow.wait_until_gone()
+    assert len(slow.started) == 1
+    assert {entry.suffix for entry in (tmp_path / "cache").iterdir()} == {".lock"}
+
+
+def test_closing_kills_the_process_and_its_children(tmp_path: Path, slow: SlowCommand) -> None:
+    """As a service does when it stops: who waits is told at once."""
+    own = on_openvino(tmp_path / "cache")
+    waiting = own.loading("timm:endless")
+    slow.wait_until_started()
+
+    own.close()
+
+    with pytest.raises(Busy, match="stopping"):
+        waiting.result(30)
+    slow.wait_until_gone()
+
+
+def test_a_process_that_is_killed_takes_what_it_had_started_with_it(tmp_path: Path) -> None:
+    """Even by SIGKILL, which leaves it no time to do anything about it."""
+    imports = "from pathlib import Path; from learners.preparing import prepared"
+    ask = f"{imports}; prepared({NAME!r}, Path({str(tmp_path)!r}))"
+    process = subprocess.Popen([sys.executable, "-c", ask], stdout=subprocess.DEVNULL)
+    until(lambda: psutil.Process(process.pid).children(), "a process prepares a backbone")
+    (child,) = psutil.Process(process.pid).children()
+
+    process.kill()
+    process.wait()
+
+    until(lambda: not runs(child.pid), "it is gone too")
+    assert not list(tmp_path.rglob(MANIFEST)), "it was killed before it was done"
+
+
+def test_a_lock_that_another_process_keeps_is_waited_for_only_so_long(tmp_path: Path, slow: SlowCommand) -> None:
+    """It may have been stopped in the middle: the error names what it was about."""
+    with (tmp_path / f"{preparing._key('timm:endless')}.lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(BackboneError, match=r"waiting for another process .* longer than 0.2 seconds"):
+            prepared("timm:endless", tmp_path, seconds=0.2)
+
+    assert not slow.started
+
+
+def test_callers_of_one_backbone_wait_for_one_process(tmp_path: Path, slow: SlowCommand) -> None:
+    own = on_openvino(tmp_path / "cache")
+    with ThreadPoolExecutor(20) as pool:
+        kits = [pool.submit(own.kit, "timm:slow") for _ in range(20)]
+        slow.wait_until_started()
+        slow.end()
+
+    assert len({kit.result() for kit in kits}) == 1
+    assert len(slow.started) == 1
+
+
+def test_while_one_is_prepared_others_that_are_ready_are_read_and_no_second_is_prepared(
+    cache: Path, tmp_path: Path, slow: SlowCommand
+) -> None:
+    """Whoever wants a third one prepared is told to come back; whoever will not wait is told the same."""
+    shutil.copytree(cache, tmp_path / "cache")
+    own = on_openvino(tmp_path / "cache")
+    waiting = own.loading("timm:slow")
+    slow.wait_until_started()
+
+    assert own.kit(NAME, seconds=60) is own.kit(NAME)
+    with pytest.raises(Busy, match="one at a time") as refused:
+        own.kit("timm:another")
+    with pytest.raises(Busy, match="timm:slow is being made ready"):
+        own.kit("timm:slow", seconds=0.01)
+    assert refused.value.retry_seconds > 0
+    assert not waiting.done()
+    slow.end()
+    assert waiting.result(60) is own.kit("timm:slow")
+    assert [name for name, *_ in slow.started] == ["timm:slow"]
+
+
+def test_what_failed_is_not_tried_again_at_once(
+    tmp_path: Path, slow: SlowCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same reason is given without another process; once it is old, it is tried again."""
+    slow.end("fail")
+    for seconds, processes in ((60.0, 1), (0.0, 4)):
+        monkeypatch.setattr(networks, "SECONDS_OF_FAILURE", seconds)
+        own = on_openvino(tmp_path / "cache")
+        for _ in range(3):
+            with pytest.raises(BackboneError, match="there is a reason"):
+                own.kit("timm:broken")
+
+        assert len(slow.started) == processes
+
+
+def test_a_process_that_crashes_is_told_without_its_insides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[dict[str, object]]
+) -> None:
+    """The log has what it said last; who asked is told where to look."""
+    monkeypatch.setattr(preparing, "COMMAND", (sys.executable, "-c", "raise SystemExit('a secret path')"))
+
+    with pytest.raises(BackboneError, match="the service's log says why") as told:
+        prepared("timm:broken", tmp_path)
+    assert "secret" not in str(told.value)
+    assert "a secret path" in str(lines)
+
+
+@pytest.mark.parametrize("name", ["timm:", "timm:a/b", "timm:a b", "timm:a\0", "timm:" + "a" * 101, "timm:ä", "../x"])
+def test_a_name_that_no_file_and_no_command_should_hold_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UnknownBackbone):
+        on_openvino(tmp_path).kit(name)
+    assert not list(tmp_path.iterdir())
