@@ -68,7 +68,8 @@ class _BaseSession:
 
     def run(self, backbone: str | None, epochs: int | None) -> None:
         started = time.monotonic()
-        networks = Networks(chosen_device(self.settings.device), self.settings.engine, self.settings.prepared)
+        chosen = self.settings
+        networks = Networks(chosen_device(chosen.device), chosen.engine, chosen.prepared, chosen.prepare_seconds)
         learnt = self._learn(networks, networks.pretrained(self._backbone(backbone)), epochs)
         published = publish(self.database, self.settings, self.model, learnt)
         with closing(hints(self.settings.broker_url)) as telling:

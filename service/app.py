@@ -62,7 +62,12 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     app.state.keyring = KeyRing(database)
     app.state.metrics = Metrics(database)
     errors.install(app)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_request_bytes, seconds=settings.body_seconds)
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=settings.max_request_bytes,
+        seconds=settings.body_seconds,
+        all_bytes=settings.max_bodies_bytes,
+    )
     app.add_middleware(RequestDurations, metrics=app.state.metrics)
     app.add_middleware(RequestLog)
     app.router.routes.extend(predict.PLAIN)  # first: most requests are these
@@ -93,6 +98,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             yield
     finally:
         parts.stopping = True
+        parts.shelf.loader.networks.close()
         news.set()
         await asyncio.wait({watcher}, timeout=SECONDS_TO_STOP)  # it may be at the database, which may not answer
         watcher.cancel()
@@ -106,10 +112,13 @@ def _parts(app: FastAPI) -> Parts:
     metrics: Metrics = app.state.metrics
     _have_default_model(database, settings)
     app.state.keyring.refresh()
-    networks = Networks(chosen_device(settings.device), settings.engine, settings.prepared)
-    shelf = Shelf(database, NetworkLoader(networks))
+    networks = Networks(chosen_device(settings.device), settings.engine, settings.prepared, settings.prepare_seconds)
+    shelf = Shelf(database, NetworkLoader(networks), pinned_classes=settings.pinned_classes)
     batcher = Batcher(settings.queue_images, metrics.batched, _shape(networks))
     metrics.queue_images.set_function(lambda: batcher.queued)
+    with database.read() as db:
+        backbone = catalogue.get(db, DEFAULT).backbone
+    networks.kit(backbone)  # a start waits until it is prepared, however long that takes
     shelf.refresh(DEFAULT)
     return Parts(settings, database, shelf, batcher, metrics, hints(settings.broker_url))
 

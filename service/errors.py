@@ -20,6 +20,7 @@ from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import ImageError, UnknownBackbone
+from learners.single_flight import Busy
 from service.engine.batching import Overloaded
 from store.errors import Conflict, LimitReached, NameTaken, NotThere
 from store.idempotency import KeyReused
@@ -193,6 +194,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, _on_domain_error)
     app.add_exception_handler(SQLAlchemyError, _on_database_error)
     app.add_exception_handler(Overloaded, _on_overloaded)
+    app.add_exception_handler(Busy, _on_busy)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(ClientDisconnect, _on_client_gone)
@@ -231,6 +233,12 @@ async def _on_overloaded(request: Request, error: Exception) -> Response:
     return problem.response(request_id(request))
 
 
+async def _on_busy(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Busy)
+    detail, headers = f"{error}; try again in {error.retry_seconds} s", {"Retry-After": str(error.retry_seconds)}
+    return Problem(503, "It is being loaded", detail, slug="busy", headers=headers).response(request_id(request))
+
+
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
@@ -250,7 +258,7 @@ def _where(location: Sequence[int | str]) -> str:
 def _reason(error: Mapping[str, Any]) -> str:
     """Pydantic's message, without the input it is about."""
     if error["type"] == "json_invalid":
-        return f"this is not JSON ({error['ctx']['error']} at character {error['loc'][-1]})"
+        return f"this is not JSON ({error['ctx']['error']})"
     message = str(error["msg"])
     return message[:1].lower() + message[1:]
 

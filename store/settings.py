@@ -31,6 +31,12 @@ class Settings(BaseSettings):
     backbone: str = Field("efficientnet_lite0", description="Backbone of models made without naming one.")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:n; auto takes CUDA where there is one.")
     engine: Literal["auto", "openvino", "torch"] = Field("auto", description="auto: OpenVINO on a CPU, torch on CUDA.")
+    prepare_seconds: PositiveFloat = Field(
+        600.0, description="Time in which a backbone must be prepared for serving; then its process is killed."
+    )
+    pinned_classes: PositiveInt = Field(
+        200_000, description="Classes of all pinned versions in memory together; 100,000 take about 512 MB."
+    )
 
     # What a caller may send
     max_request_bytes: PositiveInt = Field(
@@ -40,7 +46,17 @@ class Settings(BaseSettings):
     max_images: PositiveInt = Field(64, description="Pictures in one prediction.")
     max_shots: PositiveInt = Field(100, description="Pictures of one class.")
     max_classes: PositiveInt = Field(100_000, description="Classes of one model.")
+    head_seconds: PositiveFloat = Field(10.0, description="Time in which a request's head must have arrived.")
     body_seconds: PositiveFloat = Field(60.0, description="Time in which a request must have arrived whole.")
+    answer_seconds: PositiveFloat = Field(
+        120.0, description="Time in which an image must have been seen; then the request is answered 503."
+    )
+    max_connections: PositiveInt = Field(
+        1000, description="Open connections; where there are more, those that do nothing are closed."
+    )
+    max_bodies_bytes: PositiveInt = Field(
+        512 * MEGABYTE, description="Bytes of all requests in flight together; more are answered 503."
+    )
     queue_images: PositiveInt = Field(512, description="Pictures waiting to be seen; more are answered 503.")
     max_streams: PositiveInt = Field(
         100, description="Event streams at a time; more are answered 503. As many may `Prefer: wait`, more do not wait."

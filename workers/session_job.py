@@ -58,7 +58,7 @@ class SessionWorker:
         self.owner = owner
         self.device = chosen_device(settings.device)
         self.queues = settings.queues_of(self.device.type)
-        self.networks = Networks(self.device, settings.engine, settings.prepared)
+        self.networks = Networks(self.device, settings.engine, settings.prepared, settings.prepare_seconds)
         self.stop = stop or threading.Event()
         self.pulse = pulse or Pulse(settings.home)
         self.hints = hints or NoHints()

@@ -1,17 +1,21 @@
 """A network ready to answer: a trunk that all models on a backbone share, a tail for each set of weights."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from core.images import Framing
 from core.inference import Forward, warmed
+from core.kit import Kit
 from core.space import Space
 from learners.loading import trained
 from learners.networks import Networks
+from learners.recently_used import RecentlyUsed
 from store.models import ModelId, Version
 
 Key = tuple[ModelId, int]  # which version's weights
+SECONDS_FOR_A_BACKBONE = 5.0  # enough to read one that was prepared before
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,25 +29,30 @@ class Network:
 
 
 class NetworkLoader:
-    """Compiles networks, each once; the last few are kept, for versions share weights."""
+    """Compiles networks; the last few are kept, for versions share weights. Any thread may ask.
+
+    Two threads that want the same network at the same time both compile it, and one of the two is kept: that is rare,
+    and neither has to wait for the other.
+    """
 
     def __init__(self, networks: Networks, keep: int = 4) -> None:
         self.networks = networks
-        self.keep = keep
-        self._compiled: dict[Key, Network] = {}
+        self.compiled: RecentlyUsed[Key, Network] = RecentlyUsed(keep)
+
+    def kit(self, backbone: str) -> Kit:
+        """Raises Busy if it is not ready soon: nobody waits for a backbone that has to be prepared first."""
+        return self.networks.kit(backbone, SECONDS_FOR_A_BACKBONE)
 
     def load(self, db: Session, backbone: str, version: Version) -> Network:
         key = (version.model_id, version.weights)
-        if key not in self._compiled:
-            self._compiled[key] = self._compile(db, backbone, version, key)
-        network = self._compiled.pop(key)
-        self._compiled[key] = network  # the newest is last
-        while len(self._compiled) > self.keep:
-            del self._compiled[next(iter(self._compiled))]
-        return network
+        return self.compiled.get(key) or self.compiled.put(key, self._compile(db, backbone, version, key))
+
+    def keep_only(self, model_ids: Collection[ModelId]) -> None:
+        """Drop the networks of models that were deleted."""
+        self.compiled.drop(lambda key: key[0] not in model_ids)
 
     def _compile(self, db: Session, backbone: str, version: Version, key: Key) -> Network:
-        kit = self.networks.kit(backbone)
+        kit = self.kit(backbone)
         learnt = trained(db, kit.own, version)
         trunk, tail = kit.trunk(learnt.weights), kit.tail(learnt.weights)
         if trunk is not kit.own_trunk:

@@ -1,17 +1,22 @@
 """`/models`: several learners on one deployment."""
 
+import asyncio
+
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from core.classifier import Certainty
 from core.errors import BackboneError
+from service.abandonment import while_wanted
 from service.auth import requires
 from service.dependencies import ModelName, Parts, Service, named_model
 from service.errors import Problem, responses
+from service.json_body import json_body, read_json
 from service.schemas import ModelBody, NewModel, Page
 from service.uploads import model_name
 from store import catalogue, classes
 from store.catalogue import DEFAULT
+from store.errors import NameTaken
 
 router = APIRouter(prefix="/models", tags=["models"])
 
@@ -33,18 +38,18 @@ def list_models(service: Service) -> Page[ModelBody]:
     "",
     status_code=201,
     response_model=ModelBody,
-    responses=responses(400, 401, 403, 408, 409, 413, 422, 503, 507),
+    responses=responses(400, 401, 403, 408, 409, 413, 415, 422, 503, 507),
     dependencies=[Depends(requires("admin"))],
+    openapi_extra={"requestBody": json_body(NewModel)},
     summary="Make a model",
 )
-async def create_model(service: Service, body: NewModel, response: Response) -> ModelBody:
+async def create_model(request: Request, service: Service, response: Response) -> ModelBody:
     """A learner of its own, with no classes yet. All models on a backbone share its trunk."""
+    body = await read_json(request, NewModel)
     name = model_name(body.name)
     backbone = body.backbone or service.settings.backbone
-    try:
-        await run_sync(service.shelf.loader.networks.kit, backbone)
-    except BackboneError as error:
-        raise Problem(422, "The backbone cannot be used", str(error), slug="unknown-backbone") from error
+    await run_sync(_require_free, service, name)  # before a minute is spent on its backbone
+    await _backbone_ready(request, service, backbone)
     created = await run_sync(_create, service, name, backbone)
     response.headers["Location"] = f"/models/{name}"
     return created
@@ -80,6 +85,21 @@ def delete_model(service: Service, model: ModelName) -> Response:
     service.shelf.poll()
     service.hints.model_changed(model)
     return Response(status_code=204)
+
+
+async def _backbone_ready(request: Request, service: Parts, backbone: str) -> None:
+    """However many callers wait until it is prepared, none of them takes a thread; one that leaves gets no model."""
+    longest = 2 * service.settings.prepare_seconds  # for another process to prepare it, and for our own
+    try:
+        await while_wanted(request, asyncio.wrap_future(service.shelf.loader.networks.loading(backbone)), longest)
+    except BackboneError as error:
+        raise Problem(422, "The backbone cannot be used", str(error), slug="unknown-backbone") from error
+
+
+def _require_free(service: Parts, name: str) -> None:
+    with service.database.read() as db:
+        if catalogue.find(db, name) is not None:
+            raise NameTaken(f"there is a model named '{name}' already")
 
 
 def _create(service: Parts, name: str, backbone: str) -> ModelBody:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic_core import to_json
 from starlette.routing import Match, Route
@@ -12,9 +11,10 @@ from starlette.types import Receive, Scope, Send
 from torch import Tensor
 
 from core.classifier import Prediction
-from core.images import centre_view, decode, stacked
+from core.images import centre_view, stacked
+from service.abandonment import while_wanted
 from service.auth import requires
-from service.decoding import hand_over
+from service.decoding import Look, hand_over
 from service.dependencies import Parts, model_of, parts_of
 from service.engine.shelf import Nearest, Served
 from service.errors import responses
@@ -43,9 +43,12 @@ async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> 
     uploads = await read_pictures(request, field="images", max_images=service.settings.max_images)
     served = service.shelf.ready(model, version)
     if served is None:  # the database has to be asked
-        served = await run_sync(service.shelf.at, model, version)
+        loading = service.shelf.loaded(model, version)
+        served = await while_wanted(request, loading, service.settings.answer_seconds)
     note(model=model, version=served.number, images=len(uploads))
-    answers = await _predictions(service, served, uploads, top_k)
+    answers = await while_wanted(request, _submitted(service, served, uploads, top_k), service.settings.answer_seconds)
+    unknown = sum(answer.unknown for answer in answers)
+    service.metrics.predicted(served.model, known=len(answers) - unknown, unknown=unknown)
     names = service.shelf.newest_names(served)
     body = {
         "model": model,
@@ -56,22 +59,21 @@ async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> 
     return Response(to_json(body, inf_nan_mode="null"), media_type="application/json")
 
 
-async def _predictions(service: Parts, served: Served, uploads: Sequence[Upload], top_k: int) -> list[Prediction]:
+def _submitted(
+    service: Parts, served: Served, uploads: Sequence[Upload], top_k: int
+) -> "asyncio.Future[list[Prediction]]":
+    """The answers to come; who cancels them has no more of the images decoded or seen."""
     framing, max_pixels = served.network.framing, service.settings.max_pixels
     nearest, batcher = Nearest(served, top_k), service.batcher
     job = batcher.admit(served.network, len(uploads), nearest, together=nearest.together)
 
-    def look(data: bytes) -> Tensor:
-        return centre_view(decode(data, short_side=framing.short_side, max_pixels=max_pixels), framing)
+    look = Look(framing.short_side, max_pixels, lambda image, _: centre_view(image, framing))
 
     def start(pictures: list[Tensor]) -> None:
         batcher.start(job, stacked(pictures))  # (n, 3, s, s)
 
     hand_over(uploads, look, start, job)
-    answers: list[Prediction] = await asyncio.wrap_future(job)
-    unknown = sum(answer.unknown for answer in answers)
-    service.metrics.predicted(served.model, known=len(answers) - unknown, unknown=unknown)
-    return answers
+    return asyncio.wrap_future(job)
 
 
 def _body(answer: Prediction, served: Served, names: Mapping[int, str]) -> dict[str, Any]:

@@ -1,0 +1,391 @@
+"""Loading never blocks what is loaded: pinned versions and slow backbones cost nobody else anything."""
+
+import asyncio
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from anyio.to_thread import run_sync
+
+from learners.preparing import prepared
+from learners.single_flight import Busy
+from service.app import create_app
+from service.engine import shelf as shelf_module
+from store.database import Database
+from store.settings import Settings
+from tests.slow_preparing import SlowCommand
+from tests.waiting import until
+
+Draw = Callable[..., bytes]
+VERSIONS = 12
+CALLERS = 50
+LOOKS = ("red", "green", "blue", "yellow", "violet", "orange")
+BACKBONE = "timm:slow"
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    started = time.monotonic()
+    work()
+    return time.monotonic() - started
+
+
+@contextmanager
+def at_work(work: Callable[[int], object], callers: int) -> Iterator[list[Future[Any]]]:
+    """So many threads that do this again and again; an error of any of them is the test's."""
+    enough = threading.Event()
+
+    def go_on(number: int) -> int:
+        times = 0
+        while not enough.is_set():
+            work(number + times)
+            times += 1
+        return times
+
+    with ThreadPoolExecutor(callers) as pool:
+        running = [pool.submit(go_on, number) for number in range(callers)]
+        try:
+            yield running
+        finally:
+            enough.set()
+    for caller in running:
+        caller.result()
+
+
+# Pinned versions
+
+
+@pytest.fixture
+def pinnable(learner: Any) -> list[int]:
+    """Twelve versions, each with one class more or less than the one before."""
+    numbers = []
+    for number in range(VERSIONS // 2):
+        (made,) = learner.taught(LOOKS[number])
+        numbers.append(learner.version)
+        learner.teach(LOOKS[number], name=f"another {number}")
+        numbers.append(learner.version)
+        if number % 2:
+            learner.delete(made["id"])
+    return numbers[:VERSIONS]
+
+
+def test_fifty_callers_of_twelve_versions_get_no_error_and_slow_nobody_down(
+    learner: Any, pinnable: list[int], draw: Draw
+) -> None:
+    """Over HTTP: every answer is of the version that was asked for, and teaching takes about as long as before."""
+    picture = draw("red")
+    taught = iter(range(10_000))
+
+    def ask(number: int) -> None:
+        version = pinnable[number % VERSIONS]
+        answer = learner.post(f"/predict?version={version}", files={"images": picture})
+        assert (answer.status_code, answer.json().get("version")) == (200, version), answer.text
+
+    def teach() -> None:
+        assert learner.teach("cyan", name=f"cyan {next(taught)}").status_code == 202
+
+    quiet = statistics.median(seconds_of(teach) for _ in range(3))
+    with at_work(ask, CALLERS) as callers:
+        busy = statistics.median(seconds_of(teach) for _ in range(5))
+        until(lambda: learner.predict("red")["version"] == learner.version, "the active version answers")
+
+    assert sum(caller.result() for caller in callers) > 2 * VERSIONS
+    assert busy < 10 * quiet + 2.0  # it was 9 seconds
+
+
+def test_fifty_threads_on_twelve_versions_load_one_at_a_time(
+    learner: Any, pinnable: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No error, no more than four kept, and never two loads at once, while versions are taught and activated."""
+    shelf = learner.service.parts.shelf
+    plain, running, most = shelf._pin, [], []
+
+    def pin(*arguments: Any) -> Any:
+        running.append(1)
+        most.append(len(running))
+        try:
+            return plain(*arguments)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(shelf, "_pin", pin)
+
+    def ask(number: int) -> None:
+        version = pinnable[number % VERSIONS]
+        assert shelf.at(learner.name, version).number == version
+
+    with at_work(ask, CALLERS):
+        learner.taught("cyan")
+        assert learner.activate(pinnable[0])["number"] == pinnable[0]
+        assert learner.predict("red")["version"] == pinnable[0]
+        until(lambda: len(most) > VERSIONS, "versions are loaded again and again")
+
+    assert set(most) == {1}
+    assert len(shelf.pinned._ready) <= shelf_module.PINNED
+
+
+def test_fifty_callers_of_one_version_load_it_once(
+    learner: Any, pinnable: list[int], draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes: nobody is refused, and no thread of the service waits with them."""
+    shelf, picture = learner.service.parts.shelf, draw("red")
+    plain, loads, go_on = shelf._pin, [], threading.Event()
+
+    def pin(*arguments: Any) -> Any:
+        loads.append(arguments)
+        assert go_on.wait(60)
+        return plain(*arguments)
+
+    monkeypatch.setattr(shelf, "_pin", pin)
+
+    url = f"{learner.service.url}{learner.prefix}/predict?version={pinnable[0]}"
+    with ThreadPoolExecutor(CALLERS) as pool:
+        answers = pool.map(lambda _: httpx.post(url, files={"images": picture}, timeout=60), range(CALLERS))
+        until(lambda: loads, "it loads")
+        learner.taught("cyan")  # in threads that all routes share
+        assert len(learner.get("/classes")["items"]) > 1
+        assert learner.predict("red")["version"] == learner.version
+        go_on.set()
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(loads) == 1
+
+
+def test_too_many_versions_at_once_are_refused_for_a_moment(
+    learner: Any, pinnable: list[int], draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 with Retry-After; the active version goes on answering."""
+    shelf, go_on = learner.service.parts.shelf, threading.Event()
+    plain = shelf._pin
+    monkeypatch.setattr(shelf.pinned._loads, "most", 2)
+    monkeypatch.setattr(shelf, "_pin", lambda *asked: go_on.wait(60) and plain(*asked))
+    waiting = [shelf.find(learner.name, number) for number in pinnable[:2]]
+
+    refused = learner.post(f"/predict?version={pinnable[2]}", files={"images": draw("red")})
+    active = learner.predict("red")
+
+    go_on.set()
+    assert (refused.status_code, refused.json()["type"]) == (503, "/problems/busy")
+    assert int(refused.headers["retry-after"]) > 0
+    assert active["version"] == learner.version
+    assert [one.result(60).number for one in waiting] == pinnable[:2]
+
+
+def test_numbers_that_are_not_served_load_nothing(
+    learner: Any, pinnable: list[int], draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are refused by a look into the table, also while as much loads as may."""
+    shelf = learner.service.parts.shelf
+    monkeypatch.setattr(shelf.pinned._loads, "most", 0)
+
+    for number in (pinnable[-1] + 100, 2**31 - 1):
+        assert learner.post(f"/predict?version={number}", files={"images": draw("red")}).status_code == 404
+    assert learner.post(f"/predict?version={pinnable[0]}", files={"images": draw("red")}).status_code == 503
+
+
+def test_the_bound_on_classes_counts_what_is_still_predicted_with(
+    learner: Any, pinnable: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version in use is not freed under its caller; until it is done there is no room for another large one."""
+    shelf = learner.service.parts.shelf
+    counts = {number: learner.get(f"/versions/{number}")["classes"] for number in pinnable}
+    first, second = sorted(pinnable, key=lambda number: counts[number])[-2:]
+    monkeypatch.setattr(shelf.pinned, "max_classes", counts[second])
+    shelf.pinned.keep_only([])
+    until(lambda: shelf.pinned.classes_in_memory == 0, "nothing is pinned")
+    mine = shelf.at(learner.name, first)
+
+    with pytest.raises(Busy, match=f"with {counts[first]} classes are being predicted with"):
+        shelf.at(learner.name, second)
+
+    assert len(mine.classifier) == counts[first] == shelf.pinned.classes_in_memory
+    del mine
+    assert shelf.at(learner.name, second).number == second
+    assert shelf.pinned.classes_in_memory == counts[second]
+
+
+def test_pinned_versions_and_networks_of_a_deleted_model_are_dropped(service: Any) -> None:
+    service.http.post("/models", json={"name": "birds"})
+    birds, shelf = service.learner("birds"), service.parts.shelf
+    birds.taught("red")
+    birds.predict("red", version=0)
+    model_id = shelf.current("birds").model_id
+
+    service.http.delete("/models/birds")
+
+    assert "birds" not in [served.model for served in shelf.served()]
+    assert shelf.pinned.get((model_id, 0)) is None
+    assert shelf.loader.compiled.get((model_id, 0)) is None
+
+
+def test_callers_of_a_model_that_is_not_loaded_leave_threads_to_others(
+    learner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty wait for it or are told to come back; the other models are taught and listed meanwhile."""
+    learner.taught("red")
+    service, shelf = learner.service, learner.service.parts.shelf
+    del shelf._current[learner.name]
+    plain, loads, go_on = shelf._loaded, [], threading.Event()
+
+    def loaded(db: Any, row: Any, known: Any) -> Any:
+        if row.name == learner.name:
+            loads.append(row)
+            assert go_on.wait(60)
+        return plain(db, row, known)
+
+    monkeypatch.setattr(shelf, "_loaded", loaded)
+    url = f"{service.url}{learner.prefix}/classes"
+    with ThreadPoolExecutor(CALLERS) as pool:
+        answers = pool.map(lambda _: httpx.get(url, timeout=60), range(CALLERS))
+        until(lambda: loads, "it loads")
+        default = service.learner()
+        (made,) = default.taught("red")
+        default.delete(made["id"])
+        assert default.predict("red")["version"] == default.version
+        go_on.set()
+
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) == {200, 503}
+    assert len(loads) == 1
+
+
+# Backbones that have to be prepared
+
+
+@pytest.fixture
+def slow(
+    prepared_backbones: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> SlowCommand:
+    """Any other backbone than ResNet-32 is one that takes until it is let go."""
+    prepared("resnet32", prepared_backbones)
+    (ready,) = prepared_backbones.glob("resnet32-*/")
+    return SlowCommand(tmp_path_factory.mktemp("notes"), ready, monkeypatch)
+
+
+@pytest.fixture
+def served(start: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory, slow: SlowCommand) -> Any:
+    """The service on OpenVINO, with a cache of its own that has ResNet-32."""
+    cache = tmp_path_factory.mktemp("cache")
+    (cache / slow.ready.name).symlink_to(slow.ready)
+    return start(engine="openvino", cache=cache)
+
+
+def make(service: Any, name: str, backbone: str = BACKBONE) -> httpx.Response:
+    return httpx.post(f"{service.url}/models", json={"name": name, "backbone": backbone}, timeout=120)
+
+
+def test_while_a_backbone_is_prepared_everything_else_goes_on(served: Any, slow: SlowCommand) -> None:
+    """Fifty callers wait for one preparation; others teach, predict, pin, activate and make models meanwhile."""
+    learner = served.learner()
+    with ThreadPoolExecutor(CALLERS) as pool:
+        waiting = [pool.submit(make, served, f"slow-{number}") for number in range(CALLERS)]
+        slow.wait_until_started()
+
+        learner.taught("red", "green")
+        assert learner.labels("red") == ["red"]
+        assert learner.predict("red", version=1)["version"] == 1
+        assert learner.activate(1)["number"] == 1
+        assert set(learner.classes()) == {"red", "green"}
+        assert make(served, "quick", "resnet32").status_code == 201
+        assert served.learner("quick").taught("blue")
+        refused = make(served, "third", "timm:another")
+        assert not [one for one in waiting if one.done()]
+        slow.end()
+
+    assert (refused.status_code, refused.json()["type"]) == (503, "/problems/busy")
+    assert int(refused.headers["retry-after"]) > 0
+    assert {one.result().status_code for one in waiting} == {201}
+    assert [name for name, *_ in slow.started] == [BACKBONE]
+    assert served.learner("slow-7").taught("red")
+
+
+def test_a_caller_that_leaves_gets_no_model(served: Any, slow: SlowCommand) -> None:
+    """The preparation goes on for whoever asks next; who left can make the model then, under the same name."""
+    body = b'{"name": "birds", "backbone": "%s"}' % BACKBONE.encode()
+    head = b"POST /models HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head % len(body) + body)
+        slow.wait_until_started()
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(make, served, "other")
+        slow.end()
+        assert other.result().status_code == 201
+
+    assert served.http.get("/models/birds").status_code == 404
+    assert make(served, "birds").status_code == 201
+    assert len(slow.started) == 1
+
+
+def test_a_name_that_is_taken_prepares_nothing(served: Any, slow: SlowCommand) -> None:
+    answer = make(served, "default")
+
+    assert answer.status_code == 409
+    assert not slow.started
+
+
+def test_a_backbone_that_takes_too_long_is_refused_with_the_reason(
+    served: Any, slow: SlowCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """422 names the setting; the process is gone, and the next caller hears the same without another one."""
+    monkeypatch.setattr(served.parts.shelf.loader.networks, "prepare_seconds", 1.0)
+
+    answers = [make(served, "birds") for _ in range(3)]
+
+    slow.wait_until_gone()
+    assert [answer.status_code for answer in answers] == [422] * 3
+    assert "PROTOQUAD_PREPARE_SECONDS" in answers[0].json()["detail"]
+    assert len(slow.started) == 1
+
+
+def test_a_model_whose_backbone_is_not_prepared_here_is_refused_until_it_is(
+    served: Any, slow: SlowCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a second machine: nobody waits a minute, and the preparation goes on by itself."""
+    monkeypatch.setattr("service.engine.network.SECONDS_FOR_A_BACKBONE", 0.1)
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(make, served, "birds")
+        slow.wait_until_started()
+        slow.end()
+        assert made.result().status_code == 201
+    birds = served.learner("birds")
+    networks = served.parts.shelf.loader.networks
+    networks._kits.drop(lambda name: name == BACKBONE)
+    for entry in networks.cache.glob("timm-slow-*/"):
+        entry.rename(entry.with_name("elsewhere"))
+    (slow.notes / "end").unlink()
+
+    refused = birds.teach("red")
+    slow.end()
+
+    assert (refused.status_code, refused.json()["type"]) == (503, "/problems/busy")
+    until(lambda: birds.teach("red").status_code == 202, "it is prepared and can be taught")
+    assert len(slow.started) == 2
+
+
+def test_a_service_that_stops_kills_the_process_that_prepares(
+    database: Database, prepared_backbones: Path, tmp_path: Path, slow: SlowCommand
+) -> None:
+    """And its children; whoever waited for it is told."""
+    settings = Settings(backbone="resnet32", engine="openvino", cache=prepared_backbones, home=tmp_path)
+    app = create_app(settings, database)
+
+    async def live() -> "Future[Any]":
+        async with app.router.lifespan_context(app):
+            preparing: Future[Any] = app.state.parts.shelf.loader.networks.loading(BACKBONE)
+            await run_sync(slow.wait_until_started)
+        return preparing
+
+    waiting = asyncio.run(live())
+
+    with pytest.raises(Busy, match="stopping"):
+        waiting.result(60)
+    slow.wait_until_gone()
