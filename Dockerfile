@@ -2,18 +2,20 @@
 #   docker build --tag protoquad .
 # On an index whose torch is a CUDA build that is gigabytes of CUDA packages. A folder with a CPU build of torch is
 # preferred to it: docker build --build-context wheels=FOLDER --tag protoquad .
-ARG PYTHON=3.11
+# The base is one release and not whatever is newest on the day of the build. A mirror, or a digest:
+# --build-arg PYTHON_IMAGE=registry.example.org/python@sha256:...
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
 # Empty unless the build brings a context of this name.
 FROM scratch AS wheels
 
 # The dependencies alone: the layer below is made anew when they change, not with every line of pyproject.toml.
-FROM python:${PYTHON}-slim AS requirements
+FROM ${PYTHON_IMAGE} AS requirements
 COPY pyproject.toml /
 RUN python -c 'import tomllib; print(*tomllib.load(open("/pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
     > /requirements.txt
 
-FROM python:${PYTHON}-slim AS dependencies
+FROM ${PYTHON_IMAGE} AS dependencies
 # Where packages come from, if not from the default index. Known to the stages that build, not to the image.
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
@@ -38,12 +40,13 @@ COPY workers /source/workers
 RUN --mount=type=cache,target=/var/cache/pip \
     /opt/protoquad/bin/pip install --no-deps --prefix /package /source
 
-FROM python:${PYTHON}-slim
+FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/protoquad --shell /usr/sbin/nologin protoquad \
     && install --directory --owner protoquad --group protoquad /var/lib/protoquad /var/cache/protoquad
 # Two layers: a release that changes no dependency is a download of some hundred kilobytes.
 COPY --from=dependencies /opt/protoquad /opt/protoquad
 COPY --from=package /package /opt/protoquad
+COPY --chmod=0755 deploy/healthcheck.py /opt/protoquad/bin/healthcheck
 # Prepared backbones, and what one without packaged weights downloads, go to /var/cache/protoquad; nothing else is
 # written but to /tmp and to the home.
 ENV PATH=/opt/protoquad/bin:$PATH \
@@ -59,6 +62,8 @@ ENV PATH=/opt/protoquad/bin:$PATH \
 USER protoquad
 WORKDIR /var/lib/protoquad
 EXPOSE 8000
+# Of whichever the container runs, `serve` or `worker`.
+HEALTHCHECK --interval=20s --timeout=15s --start-period=5m --retries=3 CMD ["healthcheck"]
 ENTRYPOINT ["protoquad"]
 CMD ["serve"]
 ARG RELEASE=unreleased

@@ -13,6 +13,7 @@ from store.api_keys import WHOLE
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE)["services"]
 ENDS_BY_ITSELF = {"migrate", "cli"}  # whose exit code is their health
 
@@ -46,6 +47,31 @@ def test_every_service_that_stays_is_watched_restarted_and_given_time_to_stop(na
     assert service["healthcheck"]["test"]
     assert service["restart"] == "unless-stopped"
     assert service["stop_grace_period"]
+
+
+def test_every_image_of_others_is_one_release() -> None:
+    """Two builds a month apart are the same service; another release is a setting, not an accident."""
+    images = {name: service["image"] for name, service in SERVICES.items() if "PROTOQUAD" not in service["image"]}
+    named = re.findall(r"^ARG (\w+_IMAGE)=(\S+)$", DOCKERFILE, re.MULTILINE)
+    bases = {source for source in re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) if source != "scratch"}
+
+    assert images.keys() == {"postgres", "redis", "proxy"}
+    for image in images.values():
+        assert re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[a-z]+:\d+\.\d+(\.\d+)?-[a-z]+\}", image)
+    assert [name for name, _ in named] == ["PYTHON_IMAGE"]
+    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-[a-z]+", named[0][1])
+    assert bases == {"${PYTHON_IMAGE}", "dependencies"}
+
+
+def test_what_ends_by_itself_has_no_health_of_the_image() -> None:
+    """The image's health check is for what stays."""
+    assert all(SERVICES[name]["healthcheck"] == {"disable": True} for name in ENDS_BY_ITSELF)
+    assert re.search(r'^HEALTHCHECK .*CMD \["healthcheck"\]$', DOCKERFILE, re.MULTILINE)
+
+
+def test_the_image_does_not_run_as_root() -> None:
+    """The last user that is named is the one that everything runs as."""
+    assert re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE) == ["protoquad"]
 
 
 def test_no_secret_has_a_default() -> None:
