@@ -6,7 +6,7 @@ database does.
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -45,7 +45,12 @@ class Metrics:
     """One registry per application, so that several can live in one process."""
 
     def __init__(
-        self, database: Database | None = None, *, cache: float = _CACHE_SECONDS, patience: float = _PATIENCE_SECONDS
+        self,
+        database: Database | None = None,
+        *,
+        cache: float = _CACHE_SECONDS,
+        patience: float = _PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -75,7 +80,7 @@ class Metrics:
         self.served_classes = Gauge("protoquad_served_classes", "Classes it knows.", ["model"], registry=registry)
         self._models: set[str] = set()  # those that are a label
         if database is not None:
-            registry.register(_SessionCollector(database, cache, patience))
+            registry.register(_SessionCollector(database, cache, patience, _SessionAges(clock)))
 
     def predicted(self, model: str, *, known: int, unknown: int) -> None:
         self.predictions.labels(model, "known").inc(known)
@@ -189,10 +194,38 @@ class _Sessions:
     durations: Sequence[_Durations] = ()
 
 
+class _SessionAges:
+    """How long sessions wait, also where the database's clock was set back: then their times lie in the future."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock  # one that nobody sets
+        self._first_seen: dict[Hashable, float] = {}
+
+    def measure(self, db: Session) -> tuple[float, float]:
+        """Seconds that the oldest queued session waits, and that a session is without a worker."""
+        queued, leases, moment = sessions.queued_since(db), sessions.leases(db), now(db)
+        self._see([*queued, *leases.items()])
+        waits = (max(_seconds_since(made, moment), self._seen_for(one)) for one, made in queued.items())
+        without = (
+            # A worker that lives renews its lease every few seconds, so the same one is not seen for long.
+            self._seen_for(lease) if lease[1] > moment + sessions.LONGEST_LEASE else _seconds_since(lease[1], moment)
+            for lease in leases.items()
+        )
+        return max(waits, default=0.0), max(without, default=0.0)
+
+    def _see(self, things: Sequence[Hashable]) -> None:
+        moment = self._clock()
+        self._first_seen = {thing: self._first_seen.get(thing, moment) for thing in things}
+
+    def _seen_for(self, thing: Hashable) -> float:
+        return self._clock() - self._first_seen[thing]
+
+
 class _SessionCollector(Collector):
     """Asks the database when Prometheus asks us, in a thread of its own that a scrape waits for only so long."""
 
-    def __init__(self, database: Database, cache: float, patience: float) -> None:
+    def __init__(self, database: Database, cache: float, patience: float, ages: _SessionAges) -> None:
+        self._ages = ages
         self._database = database
         self._cache = cache
         self._patience = patience
@@ -223,25 +256,20 @@ class _SessionCollector(Collector):
     def _ask(self) -> None:
         try:
             with self._database.read() as db:
-                self._answer = _look(db)
+                self._answer = _Sessions(sessions.counts(db), *self._ages.measure(db), _durations(db))
         except Exception as error:  # a scrape must not fail, whatever a driver raises
             self._answer = None
             _log.debug("database_not_measured", error=type(error).__name__)
         self._asked_at = time.monotonic()
 
 
-def _look(db: Session) -> _Sessions:
-    oldest, lease = sessions.oldest_queued(db), sessions.first_lease_to_end(db)
-    moment = now(db)
-    return _Sessions(sessions.counts(db), _seconds_since(oldest, moment), _seconds_since(lease, moment), _durations(db))
-
-
-def _seconds_since(then: datetime | None, moment: datetime) -> float:
-    return max(0.0, (moment - then).total_seconds()) if then is not None else 0.0
+def _seconds_since(then: datetime, moment: datetime) -> float:
+    return max(0.0, (moment - then).total_seconds())
 
 
 def _durations(db: Session) -> list[_Durations]:
-    seconds = _seconds(db)
+    took = _seconds(db)
+    seconds = case((took < 0, 0.0), else_=took)  # the clock was set back meanwhile, and a sum must not fall
     within = [func.sum(case((seconds <= bound, 1), else_=0)) for bound in _SESSION_SECONDS]
     rows = db.execute(
         select(SessionRow.status, func.count(), func.sum(seconds), *within)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -19,6 +19,7 @@ from store.models import Model, ModelId, SessionEvent, SessionId, SessionRow
 ANYWHERE = "cpu"  # the queue that every worker reads
 KEPT_EVENTS = 100  # of a model's sessions, the newest so many
 FINISHED = ("succeeded", "failed", "cancelled")
+LONGEST_LEASE = timedelta(minutes=10)  # or ten times a worker's own, if that is longer; a later end is not believed
 
 
 def enqueue(
@@ -67,10 +68,7 @@ def claim(
 ) -> SessionRow | None:
     """Take over the oldest session that may run: ready and queued, or running with nobody behind it any more."""
     moment = now(db)
-    others = select(SessionRow.model_id).where(SessionRow.status == "running")
-    ready = and_(SessionRow.status == "queued", SessionRow.ready_at <= moment, SessionRow.model_id.not_in(others))
-    abandoned = and_(SessionRow.status == "running", SessionRow.lease_until < moment)
-    statement = select(SessionRow).where(or_(ready, abandoned), SessionRow.queue.in_(queues))
+    statement = select(SessionRow).where(or_(_ready(moment), _abandoned(moment, lease)), SessionRow.queue.in_(queues))
     statement = statement.order_by(SessionRow.id).limit(1)
     if session_id is not None:
         statement = statement.where(SessionRow.id == session_id)
@@ -93,6 +91,28 @@ def claim(
         return None
     tell(db, row.id, "running", {"attempt": row.attempt})
     return row
+
+
+def _ready(moment: datetime) -> ColumnElement[bool]:
+    """Queued, with its delay over, while no other session of its model runs.
+
+    One that was made in the future tells that the clock has been set back since, perhaps by days. It waits no longer:
+    any other is ready soon after it was made.
+    """
+    others = select(SessionRow.model_id).where(SessionRow.status == "running")
+    due = or_(SessionRow.ready_at <= moment, SessionRow.created_at > moment)
+    return and_(SessionRow.status == "queued", due, SessionRow.model_id.not_in(others))
+
+
+def _abandoned(moment: datetime, lease: float) -> ColumnElement[bool]:
+    """Running, with a lease that is over, or that ends later than anybody would have asked for.
+
+    The latter was written before the clock was set back. A worker that lives renews it within seconds by the new clock;
+    if another is faster, it repeats the work, and the fence keeps them apart.
+    """
+    latest = moment + max(LONGEST_LEASE, timedelta(seconds=10 * lease))
+    over = or_(SessionRow.lease_until < moment, SessionRow.lease_until > latest)
+    return and_(SessionRow.status == "running", over)
 
 
 def renew(db: Session, session_id: SessionId, attempt: int, lease: float) -> bool:
@@ -231,13 +251,17 @@ def counts(db: Session) -> dict[str, int]:
     return {row.status: row.number for row in rows}
 
 
-def oldest_queued(db: Session) -> datetime | None:
-    return db.execute(select(func.min(SessionRow.created_at)).where(SessionRow.status == "queued")).scalar_one()
+def queued_since(db: Session) -> dict[SessionId, datetime]:
+    """When each queued session was made; a model has one at most."""
+    rows = db.execute(select(SessionRow.id, SessionRow.created_at).where(SessionRow.status == "queued"))
+    return {row.id: row.created_at for row in rows}
 
 
-def first_lease_to_end(db: Session) -> datetime | None:
-    """Of the running sessions; once it is past, nobody holds that session and no worker has taken it over yet."""
-    return db.execute(select(func.min(SessionRow.lease_until)).where(SessionRow.status == "running")).scalar_one()
+def leases(db: Session) -> dict[SessionId, datetime]:
+    """Of the running sessions; once one is past, nobody holds that session and no worker has taken it over yet."""
+    held = select(SessionRow.id, SessionRow.lease_until).where(SessionRow.status == "running")
+    rows = db.execute(held.where(SessionRow.lease_until.is_not(None)))
+    return {row.id: row.lease_until for row in rows if row.lease_until is not None}
 
 
 def _forget_old_events(db: Session, model_id: ModelId) -> None:

@@ -83,5 +83,6 @@ def pulses(home: Path) -> dict[str, float]:
     ages = {}
     for file in sorted(pulse_folder(home).glob("*.pulse")):
         with contextlib.suppress(FileNotFoundError):  # its worker has just ended
-            ages[file.stem] = time.time() - file.stat().st_mtime
+            # A time in the future was written before the clock was set back: a worker that lives writes another soon.
+            ages[file.stem] = abs(time.time() - file.stat().st_mtime)
     return ages

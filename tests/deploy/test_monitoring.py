@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +163,42 @@ def test_names_of_alerts_are_their_own() -> None:
 
     assert len(names) == len(set(names))
     assert sorted(names) == sorted(described)
+
+
+@pytest.mark.parametrize(
+    ("alert", "status", "metric"),
+    [
+        ("ProtoquadSessionsWait", "queued", "protoquad_oldest_queued_session_seconds"),
+        ("ProtoquadNoWorker", "running", "protoquad_abandoned_session_seconds"),
+    ],
+)
+def test_sessions_that_nobody_runs_raise_an_alert_although_the_clock_was_set_back(
+    tmp_path: Path, alert: str, status: str, metric: str
+) -> None:
+    """Their times lie in the future then, and they are no younger for that."""
+    (rule,) = (rule for rule in alerts() if rule["alert"] == alert)
+    threshold = float(rule["expr"].rpartition(">")[2])
+    database, passed = Database(f"sqlite:///{tmp_path}/clock.db"), [0.0]
+    Base.metadata.create_all(database.engine)
+    with database.write() as db:
+        model = catalogue.create(db, "default", "some", 1.0)
+        times = dict.fromkeys(("ready_at", "created_at", "lease_until"), datetime.now(UTC) + timedelta(days=1))
+        db.add(SessionRow(model_id=model.id, status=status, **times))
+    metrics = Metrics(database, cache=0, patience=20, clock=lambda: passed[0])
+
+    before = _value(metrics, metric)
+    passed[0] += threshold + 1
+    after = _value(metrics, metric)
+    database.close()
+
+    assert metric in rule["expr"]
+    assert before < threshold < after
+
+
+def _value(metrics: Metrics, name: str) -> float:
+    families = text_string_to_metric_families(metrics.render()[0].decode())
+    (value,) = (sample.value for family in families for sample in family.samples if sample.name == name)
+    return float(value)
 
 
 def test_panels_lie_beside_each_other() -> None:

@@ -55,6 +55,13 @@ def test_a_worker_that_stands_still_is_not(home: Path) -> None:
     assert result.output == f"worker {file.stem} has made no step for 70 s; 60 s are allowed\n"
 
 
+def test_a_pulse_from_the_future_is_no_sign_of_life(home: Path) -> None:
+    """It was left before the clock was set back; a worker that lives would have written another by now."""
+    beaten(home, seconds_ago=-86400)
+
+    assert run().exit_code == 1
+
+
 def test_a_pulse_that_was_left_behind_does_not_speak_for_the_others(home: Path) -> None:
     """A worker that was killed leaves its file; the one that was started after it counts."""
     beaten(home, seconds_ago=ALLOWED * 10).rename(home / "workers" / "killed.pulse")

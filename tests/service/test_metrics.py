@@ -12,7 +12,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import StreamingResponse
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 from starlette.staticfiles import StaticFiles
 
@@ -299,6 +299,60 @@ def test_a_session_that_nobody_holds_has_an_age(database: Database, leases: tupl
     seen = scrape(Metrics(database, patience=SECONDS))
 
     assert seconds <= seen["protoquad_abandoned_session_seconds", frozenset()] < seconds + SECONDS * bool(seconds) + 1
+
+
+class Clock:
+    """One that a test moves on; the database's own cannot be set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_session_ages_when_the_clock_was_set_back(database: Database) -> None:
+    """What was queued tomorrow still waits longer and longer, also beside one that was queued just now."""
+    clock = Clock()
+    metrics = Metrics(database, cache=0, patience=SECONDS, clock=clock)
+    with database.write() as db:
+        queued(db, model(db, "a"), ago=-86400)
+        queued(db, model(db, "b"), ago=0)
+
+    at_first = value(metrics, "protoquad_oldest_queued_session_seconds")
+    clock.now += 700
+    later = value(metrics, "protoquad_oldest_queued_session_seconds")
+
+    assert at_first is not None
+    assert at_first < SECONDS
+    assert later == 700
+
+
+def test_a_lease_that_was_given_before_the_clock_was_set_back_ages(database: Database) -> None:
+    """Nobody renews it; one that is renewed is another lease each time."""
+    clock = Clock()
+    metrics = Metrics(database, cache=0, patience=SECONDS, clock=clock)
+    with database.write() as db:
+        running(db, model(db, "lost"), lease=86400)
+        running(db, model(db, "living"), lease=86400)
+    value(metrics, "protoquad_abandoned_session_seconds")
+    clock.now += 90
+    with database.write() as db:
+        living = db.scalars(select(SessionRow).order_by(SessionRow.id.desc()).limit(1)).one()
+        living.lease_until = datetime.now(UTC) + timedelta(seconds=30)
+
+    assert value(metrics, "protoquad_abandoned_session_seconds") == 90
+
+
+def test_a_duration_is_never_negative(database: Database) -> None:
+    """Also of a session that ended before it started, by a clock that was set back: a sum must not fall."""
+    with database.write() as db:
+        ended(db, model(db, "a"), "succeeded", -86400)
+        ended(db, model(db, "b"), "succeeded", 2)
+
+    took = value(Metrics(database, patience=SECONDS), "protoquad_session_duration_seconds_sum", status="succeeded")
+
+    assert took == pytest.approx(2, abs=0.01)
 
 
 def test_session_durations_are_read_as_a_histogram(database: Database) -> None:

@@ -1,6 +1,7 @@
 """Sessions: joined while they wait, claimed by one worker at a time, fenced by attempt, ended once."""
 
-from datetime import datetime
+import time
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy.orm import Session
@@ -334,6 +335,89 @@ def test_a_session_of_a_deleted_model_can_be_written_by_nobody(db: Session, mode
         sessions.finish(db, lost, 1, "succeeded")
 
 
+# A clock that is set back
+
+
+def set_clock_back(db: Session, row: SessionRow, by: timedelta = timedelta(days=1)) -> None:
+    """As seen from the row, whose times then lie in the future: a server's clock cannot be moved for a test."""
+    for name in ("created_at", "ready_at", "started_at", "lease_until"):
+        before = getattr(row, name)
+        setattr(row, name, before and before + by)
+    db.flush()
+
+
+@pytest.mark.parametrize("by", [timedelta(minutes=1), timedelta(days=1), timedelta(days=3650)])
+def test_a_session_that_was_queued_in_the_future_is_ready(db: Session, model: Model, by: timedelta) -> None:
+    """Its delay is over by any clock; waiting for that day would hold up all that the model is taught."""
+    row = enqueue(db, model, delay=LONG, patience=LONG)
+    assert claim(db) is None
+    set_clock_back(db, row, by)
+
+    assert claim(db) is row
+
+
+def test_teaching_joins_a_session_that_was_queued_in_the_future(db: Session, model: Model) -> None:
+    """And does not put it off any further."""
+    row = enqueue(db, model, delay=2, patience=20)
+    set_clock_back(db, row)
+
+    assert enqueue(db, model, delay=2, patience=20) is row
+    assert claim(db) is row
+
+
+def test_a_session_whose_lease_ends_too_far_in_the_future_is_taken_over(db: Session, model: Model) -> None:
+    """Its worker was lost before the clock was set back; whoever it was, it cannot write any more."""
+    enqueue(db, model)
+    lost = claimed(db, "lost", lease=30)
+    set_clock_back(db, lost)
+    row = claimed(db, "next", lease=30)
+
+    assert (row.id, row.owner, row.attempt, row.failures) == (lost.id, "next", 2, 1)
+    assert row.lease_until is not None
+    assert seconds(row.lease_until, now(db)) <= 30
+    with pytest.raises(LeaseLost):
+        sessions.renew(db, lost.id, 1, 30)
+
+
+def test_a_worker_that_lives_keeps_its_session_when_the_clock_is_set_back(db: Session, model: Model) -> None:
+    """It renews its lease by the new clock."""
+    enqueue(db, model)
+    row = claimed(db, "living", lease=30)
+    set_clock_back(db, row)
+    sessions.renew(db, row.id, 1, 30)
+
+    assert claim(db, "another", lease=30) is None
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(30.0, 30.0), (LONG - BOUND, 0.4), (3 * LONG, LONG)])
+def test_the_lease_of_a_worker_with_other_settings_is_believed(
+    db: Session, model: Model, theirs: float, ours: float
+) -> None:
+    """Only one that nobody would ask for is not."""
+    enqueue(db, model)
+    claimed(db, "theirs", lease=theirs)
+
+    assert claim(db, "ours", lease=ours) is None
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_sessions_go_on_when_this_machines_clock_is_set_back(
+    db: Session, model: Model, other: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedded database has no other: what waits is run, what was lost is taken over, and both end."""
+    enqueue(db, model)
+    lost = claimed(db, "lost", lease=30)
+    waits = enqueue(db, other, delay=2, patience=20)
+    yesterday = time.time() - 86400
+    monkeypatch.setattr("store.database.time.time", lambda: yesterday)
+
+    assert [claimed(db, "next", lease=30).id for _ in range(2)] == [lost.id, waits.id]
+    for row in (lost, waits):
+        sessions.finish(db, row.id, row.attempt, "succeeded")
+    assert enqueue(db, model, delay=0).created_at < lost.created_at
+    assert claim(db, lease=30) is not None
+
+
 # Ending
 
 
@@ -500,17 +584,17 @@ def test_events_go_on_after_the_last_one_seen(db: Session, model: Model, other: 
 
 
 def test_sessions_are_counted_by_state(db: Session, model: Model, other: Model) -> None:
-    """With the age of the one that waits longest."""
-    assert (sessions.counts(db), sessions.oldest_queued(db)) == ({}, None)
+    """With the times since when they wait."""
+    assert (sessions.counts(db), sessions.queued_since(db)) == ({}, {})
     first = enqueue(db, model, delay=LONG)
-    enqueue(db, other, delay=LONG)
+    second = enqueue(db, other, delay=LONG)
     assert sessions.counts(db) == {"queued": 2}
-    assert sessions.oldest_queued(db) == first.created_at
+    assert sessions.queued_since(db) == {first.id: first.created_at, second.id: second.created_at}
 
     sessions.cancel(db, model.id, first.id)
 
     assert sessions.counts(db) == {"queued": 1, "cancelled": 1}
-    assert sessions.oldest_queued(db) != first.created_at
+    assert sessions.queued_since(db) == {second.id: second.created_at}
 
 
 def test_only_the_steps_of_the_newest_sessions_are_kept(
