@@ -12,8 +12,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Mount
@@ -111,7 +110,6 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     LimitReached: (409, "limit-reached", "A limit is reached"),
     KeyReused: (422, "idempotency-key-reused", "The idempotency key belongs to another request"),
 }
-UNREACHABLE = (OperationalError, InterfaceError, PoolTimeout)
 
 _DESCRIPTIONS = {
     400: "The body or a header cannot be read.",

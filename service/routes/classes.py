@@ -10,16 +10,18 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 
+from learners.single_flight import Busy
 from service.auth import requires
 from service.changes import Outcome
 from service.dependencies import ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Parts, Service
-from service.errors import UNREACHABLE, request_id, responses
+from service.errors import request_id, responses
 from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
 from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
 from service.watching import seconds_to_next_look
 from store import catalogue, classes, sessions
 from store.catalogue import DEFAULT
 from store.models import SessionId
+from store.outages import is_outage
 
 router = APIRouter(tags=["classes"])
 
@@ -154,8 +156,10 @@ async def _answer(service: Parts, model: str, outcome: Outcome, seconds: float) 
         if session.status != "succeeded":  # taught it is, and servable; refined it is not
             return JSONResponse({**outcome.body, "session": session.model_dump(mode="json")}, 202, headers)
         return JSONResponse(await run_sync(_as_refined, service, model, outcome, session), 201, headers)
-    except UNREACHABLE:  # taught it is all the same: what became of the session can be asked later
-        return JSONResponse(outcome.body, 202, headers)
+    except Exception as error:
+        if isinstance(error, Busy) or is_outage(error):  # it is taught all the same; ask for the session later
+            return JSONResponse(outcome.body, 202, headers)
+        raise
 
 
 async def _session_over(service: Parts, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:

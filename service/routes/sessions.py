@@ -13,12 +13,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from service.auth import requires
 from service.dependencies import Cursor, Limit, ModelName, Parts, Service, SessionInPath
-from service.errors import RETRY_SECONDS, UNREACHABLE, Problem, responses
+from service.errors import RETRY_SECONDS, Problem, responses
 from service.request_log import note
 from service.schemas import Page, SessionBody
 from service.watching import News, Places
 from store import catalogue, sessions
 from store.models import SessionEvent, SessionId
+from store.outages import is_outage
 
 router = APIRouter(tags=["sessions"])
 
@@ -155,8 +156,10 @@ async def _news(service: Parts, session_id: SessionId, after: int | None) -> New
     try:
         async with asyncio.timeout(SECONDS_BETWEEN_COMMENTS):
             return await service.watching.news((session_id, after))
-    except (TimeoutError, *UNREACHABLE):
-        return News([], over=False)
+    except Exception as error:
+        if isinstance(error, TimeoutError) or is_outage(error):
+            return News([], over=False)
+        raise
 
 
 def _formatted(event: SessionEvent) -> str:
