@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 
 import structlog
 import torch
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
+from starlette.routing import Route
 
 from core.classifier import Certainty
 from core.cores import usable_cores
@@ -78,7 +81,18 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     app.include_router(models.router)
     app.include_router(scoped, prefix="/models/{model}", dependencies=[Depends(named_model)])
     app.include_router(health.router)
+    _answer_document(app)
     return app
+
+
+def _answer_document(app: FastAPI) -> None:
+    """Write the OpenAPI document once: FastAPI writes it for every caller, which holds up others for milliseconds."""
+    document = cache(lambda: json.dumps(app.openapi()).encode())
+
+    async def openapi(_: Request) -> Response:
+        return Response(document(), media_type="application/json")
+
+    app.router.routes.insert(0, Route("/openapi.json", openapi, include_in_schema=False))
 
 
 def _operation_id(route: APIRoute) -> str:
