@@ -40,7 +40,8 @@ class Abandoned(Exception):
 class DecoderProcess:
     """One image at a time; all methods may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_seconds: float = 60.0) -> None:
+        self._idle_seconds = idle_seconds
         self._turn = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
@@ -70,9 +71,11 @@ class DecoderProcess:
             raise BrokenImage(f"the picture makes its decoder crash (with {code}); save it again with another program")
 
     def close(self) -> None:
-        """Kill the process, if there is one."""
+        """Kill the process, if there is one, and whatever it is at."""
         if (child := self._child) is not None:
             child.kill()
+        with self._turn:
+            self._end()
 
     def _exchange(self, parts: list[bytes], seconds: int, abandoned: Callable[[], bool]) -> bytes | None:
         """Send a request; its answer, or None where the process ended before it had given one."""
@@ -87,9 +90,11 @@ class DecoderProcess:
             raise
 
     def _started(self) -> "subprocess.Popen[bytes]":
+        if self._child is not None and self._child.poll() is not None:
+            self._end()  # while it was idle, for no fault of the next image
         if self._child is None:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "learners.decoder_main"],
+                [sys.executable, "-m", "learners.decoder_main", str(self._idle_seconds)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -100,13 +105,15 @@ class DecoderProcess:
         return self._child
 
     def _kill(self) -> None:
-        self.close()
-        self._end()
+        if self._child is not None:
+            self._child.kill()
+            self._end()
 
     def _end(self) -> int:
         """Forget a process that is ending; how it ended."""
         child, self._child = self._child, None
-        assert child is not None
+        if child is None:
+            return 0
         with child:  # waits for it, and closes its pipes
             pass
         return child.returncode

@@ -49,6 +49,7 @@ class Lesson:
     uploads: Sequence[Upload]
     request_id: str
     again: Idempotency | None
+    scaled: Sequence[bytes | None] | None = None  # a small form of each that is costly to decode
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Changes:
             session = self._enqueue(db, model, lesson.request_id)
             since = VersionNumber(model.last_version + 1)
             row = classes.add(db, model, name, shots=len(lesson.uploads), since=since, session_id=session)
-            classes.add_shots(db, model.id, row.id, [upload.data for upload in lesson.uploads])
+            classes.add_shots(db, model.id, row.id, [upload.data for upload in lesson.uploads], lesson.scaled)
             version = _provisional(db, model, served, class_id, new)
             outcome = _outcome(db, row, session, version, _outliers(new, lesson.uploads))
             _remember(db, model.id, lesson.again, outcome)
@@ -128,7 +129,7 @@ class Changes:
             session = self._enqueue(db, model, lesson.request_id)
             if earlier is None:
                 row.status, row.session_id = "provisional", session
-            classes.add_shots(db, model.id, class_id, [upload.data for upload in lesson.uploads])
+            classes.add_shots(db, model.id, class_id, [upload.data for upload in lesson.uploads], lesson.scaled)
             version = _provisional(db, model, served, own, new)
             outcome = _outcome(db, row, session, version, _outliers(new, lesson.uploads))
             _remember(db, model.id, lesson.again, outcome)

@@ -7,25 +7,27 @@ up first and tries again; pictures are looked at anew only if the network itself
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import torch
 from anyio.to_thread import run_sync
+from PIL import Image
 from torch import Tensor
 
 from core.images import Framing
-from learners.pictures import STORED, VIEWS_AT_ONCE, views_of, views_to_teach_with
+from learners.pictures import VIEWS_AT_ONCE, own_views, sharp_side, views_to_teach_with
 from service.abandonment import to_its_end
 from service.changes import Changes, Idempotency, Lesson, Moved, Outcome
-from service.decoding import each, looked_at
+from service.decoding import Look, Seen, seen_again, seen_in
 from service.engine.batching import Batcher
 from service.engine.network import Network
 from service.engine.shelf import Served, Shelf
 from service.errors import Problem
 from service.schemas import ClassBody
 from service.uploads import Upload
+from store.classes import digest
 from store.errors import LimitReached, NameTaken
 from store.models import Version
 from store.settings import Settings
@@ -97,10 +99,12 @@ class Teacher:
     async def _teach(self, model: str, name: str, lesson: Lesson) -> Outcome:
         served = await run_sync(self.shelf.current, model)
         await run_sync(self.changes.require_free, served.model_id, name)
-        features = _Features(self.batcher, await self._views(lesson.uploads, served.network.framing))
+        new = await self._seen(lesson.uploads, served.network.framing)
+        features = _Features(self.batcher, [one.view for one in new])
+        kept = replace(lesson, scaled=[one.scaled for one in new])
 
         def write(served: Served, seen: Tensor) -> Outcome:
-            return self.changes.teach(served, name, lesson, seen)
+            return self.changes.teach(served, name, kept, seen)
 
         return await self._written(model, served, features, write)
 
@@ -108,13 +112,13 @@ class Teacher:
         served = await run_sync(self.shelf.current, model)
         framing = served.network.framing
         stored = await run_sync(self.changes.stored_shots, served.model_id, class_id, len(lesson.uploads))
-        new = await self._views(lesson.uploads, framing)
-        again = partial(views_of, framing=framing, augmented=new[0].shape[0] - 1, max_pixels=STORED)
-        old = await each(lambda picture: again(picture.data), stored)
-        features = _Features(self.batcher, [*old, *new])
+        new = await self._seen(lesson.uploads, framing)
+        old = await seen_again(stored, framing, new[0].view.shape[0] - 1)
+        features = _Features(self.batcher, [*old, *(one.view for one in new)])
+        kept = replace(lesson, scaled=[one.scaled for one in new])
 
         def write(served: Served, seen: Tensor) -> Outcome:
-            return self.changes.add_shots(served, class_id, lesson, len(stored), seen)
+            return self.changes.add_shots(served, class_id, kept, len(stored), seen)
 
         return await self._written(model, served, features, write)
 
@@ -139,9 +143,13 @@ class Teacher:
         detail = "other replicas change this model all the time; try again in a moment"
         raise Problem(503, "The model is busy", detail, slug="busy", headers={"Retry-After": "1"})
 
-    async def _views(self, uploads: Sequence[Upload], framing: Framing) -> list[Tensor]:
-        augmented, most = views_to_teach_with(len(uploads)), self.settings.max_pixels
-        return await looked_at(uploads, partial(views_of, framing=framing, augmented=augmented, max_pixels=most))
+    async def _seen(self, uploads: Sequence[Upload], framing: Framing) -> list[Seen]:
+        augmented = views_to_teach_with(len(uploads))
+
+        def see(image: Image.Image, data: bytes) -> Tensor:
+            return own_views(image, framing, digest(data), augmented)
+
+        return await seen_in(uploads, Look(sharp_side(framing), self.settings.max_pixels, see))
 
 
 async def _idempotency(key: str | None, verb: str, subject: str, uploads: Sequence[Upload]) -> Idempotency | None:

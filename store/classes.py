@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, null, select, update
 from sqlalchemy.orm import Session
 
 from store.database import batched, now
@@ -19,6 +19,7 @@ class Picture:
     class_id: int
     sha256: str
     data: bytes
+    scaled: bytes | None = None  # a small form, where decoding the picture itself is costly
 
 
 def digest(data: bytes) -> str:
@@ -137,8 +138,19 @@ def settle(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> None:
         db.execute(update(ClassRow).where(*own).values(status="learned"))
 
 
-def add_shots(db: Session, model_id: ModelId, class_id: int, pictures: Sequence[bytes]) -> None:
-    db.add_all(Shot(model_id=model_id, class_id=class_id, sha256=digest(data), data=data) for data in pictures)
+def add_shots(
+    db: Session,
+    model_id: ModelId,
+    class_id: int,
+    pictures: Sequence[bytes],
+    scaled: Sequence[bytes | None] | None = None,
+) -> None:
+    """Pictures of a class, with a small form of each that is costly to decode."""
+    small = scaled or [None] * len(pictures)
+    db.add_all(
+        Shot(model_id=model_id, class_id=class_id, sha256=digest(data), data=data, scaled=form)
+        for data, form in zip(pictures, small, strict=True)
+    )
     db.flush()
 
 
@@ -195,9 +207,8 @@ def _pictures(
     keys: list[int] | None = None,
 ) -> list[Picture]:
     column, wanted = (table.class_id, class_ids) if class_ids is not None else (table.id, keys or [])
-    statement = select(table.class_id, table.sha256, table.data).where(table.model_id == model_id).order_by(table.id)
-    return [
-        Picture(class_id, sha, data)
-        for some in batched(wanted)
-        for class_id, sha, data in db.execute(statement.where(column.in_(some)))
-    ]
+    small = table.scaled if table is Shot else null()
+    statement = (
+        select(table.class_id, table.sha256, table.data, small).where(table.model_id == model_id).order_by(table.id)
+    )
+    return [Picture(*row) for some in batched(wanted) for row in db.execute(statement.where(column.in_(some)))]

@@ -117,6 +117,7 @@ class Shot(Base):
     class_id: Mapped[int] = mapped_column(Integer)
     sha256: Mapped[str] = mapped_column(String(64))
     data: Mapped[bytes]
+    scaled: Mapped[bytes | None]  # what a session needs of it, where decoding it is costly
 
 
 class GuardImage(Base):
