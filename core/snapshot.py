@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -24,6 +23,7 @@ from core.state import LearnerState, Weights
 
 FORMAT = "protoquad-snapshot-1"
 ABOUT = "about"  # what is not a tensor, as JSON in a tensor of bytes: one container, one reader
+LARGEST_ABOUT = 16 * 2**20  # bytes of it: a hundred thousand classes take less than one megabyte
 FIELDS = {"format", "backbone", "metric", "class_ids", "temperature", "threshold", "base", "whitened", "weights"}
 NO_BASE: Weights = {}
 
@@ -57,12 +57,12 @@ def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
 
 
 def from_bytes(data: bytes, base: Weights = NO_BASE) -> LearnerState:
-    """The state that `to_bytes` was given, bit for bit; anything else in `data` is refused."""
+    """The state that `to_bytes` was given, bit for bit; anything else in `data` is refused with a SnapshotError."""
     try:
         tensors = load(data)
-        about = json.loads(bytes(tensors.pop(ABOUT).tolist()))
-    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise SnapshotError(f"these bytes are not a snapshot ({error})") from error
+        about = _about(tensors.pop(ABOUT))
+    except Exception as error:  # a shape beyond 64 bits, an odd type: torch raises whatever its parsing ran into
+        raise SnapshotError(f"these bytes are not a snapshot ({type(error).__name__}: {_short(error)})") from error
     _check(about, base)
     try:
         bank = _bank(tensors, about["class_ids"])
@@ -71,10 +71,12 @@ def from_bytes(data: bytes, base: Weights = NO_BASE) -> LearnerState:
         if sorted(weights) != about["weights"]:
             raise ValueError("it holds other weights than it lists")
         certainty = _certainty(about)
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise SnapshotError(f"the snapshot is incomplete or inconsistent ({error})") from error
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
+        raise SnapshotError(f"the snapshot is incomplete or inconsistent ({_short(error)})") from error
     if tensors:
-        raise SnapshotError(f"the snapshot holds {len(tensors)} tensors nobody asked for ({min(tensors)} first)")
+        raise SnapshotError(
+            f"the snapshot holds {len(tensors)} tensors nobody asked for ({_short(min(tensors))} first)"
+        )
     return LearnerState(about["backbone"], weights, space, bank, certainty)
 
 
@@ -87,16 +89,28 @@ def fingerprint(weights: Weights) -> str:
     return digest.hexdigest()
 
 
+def _about(tensor: Tensor) -> Any:
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1 or len(tensor) > LARGEST_ABOUT:
+        raise ValueError(f"what it says of itself is {tensor.dtype} of shape {tuple(tensor.shape)}")
+    return json.loads(tensor.numpy().tobytes())
+
+
+def _short(text: object) -> str:
+    """Names within a snapshot may be a stranger's."""
+    return "".join(character if character.isprintable() else "?" for character in str(text)[:200])
+
+
 def _check(about: Any, base: Weights) -> None:
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else about
-        raise SnapshotError(f"this is no snapshot of the format {FORMAT}, but {found!r}")
+        raise SnapshotError(f"this is no snapshot of the format {FORMAT}, but {_short(repr(found))}")
     if set(about) != FIELDS:
-        raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(FIELDS))}, not {', '.join(sorted(about))}")
+        found = _short(", ".join(sorted(about)))
+        raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(FIELDS))}, not {found}")
     if not isinstance(about["backbone"], str):
-        raise SnapshotError(f"the snapshot's backbone {about['backbone']!r} is not a name")
+        raise SnapshotError(f"the snapshot's backbone {_short(repr(about['backbone']))} is not a name")
     if about["metric"] not in METRICS:
-        raise SnapshotError(f"the snapshot's metric {about['metric']!r} is none of {', '.join(METRICS)}")
+        raise SnapshotError(f"the snapshot's metric {_short(repr(about['metric']))} is none of {', '.join(METRICS)}")
     if about["base"] != fingerprint(base):
         raise SnapshotError("the snapshot was written against other base weights than those given")
 
@@ -150,7 +164,10 @@ def _certainty(about: Mapping[str, Any]) -> Certainty:
     temperature = float(about["temperature"])
     if not 0 < temperature < math.inf:
         raise ValueError(f"a temperature of {temperature} makes no confidence")
-    return Certainty(temperature, math.inf if about["threshold"] is None else float(about["threshold"]))
+    threshold = math.inf if about["threshold"] is None else float(about["threshold"])
+    if math.isnan(threshold):
+        raise ValueError("its threshold is not a number")
+    return Certainty(temperature, threshold)
 
 
 def _require(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
@@ -179,8 +196,8 @@ def _weights(tensors: dict[str, Tensor], base: Weights) -> Mapping[str, Tensor]:
         changed, values = tensors.pop(f"changed.{name}"), tensors.pop(f"values.{name}")
         _require(changed, (len(values),), torch.int32)
         _require(values, (len(values),), tensor.dtype)
-        if (changed < 0).any():
-            raise ValueError(f"an element of {name} stands before its beginning")
+        if (changed < 0).any() or (changed.diff() <= 0).any():
+            raise ValueError(f"the changed elements of {name} are not in ascending order from its beginning")
         whole[changed.long()] = values
         weights[name] = whole.view_as(tensor)
     return weights

@@ -18,7 +18,7 @@ from core.bank import PrototypeBank
 from core.classifier import Certainty, NearestClassMean
 from core.errors import SnapshotError
 from core.incremental_session import IncrementalConfig, incremental_session
-from core.snapshot import fingerprint, from_bytes, to_bytes
+from core.snapshot import LARGEST_ABOUT, fingerprint, from_bytes, to_bytes
 from core.space import METRICS, Metric, Space, Whitening
 from core.state import LearnerState, with_weights
 from core.views import LabelledViews
@@ -302,7 +302,9 @@ def test_damaged_bytes_are_refused_or_read_as_a_whole_state(damage: list[tuple[i
         ({"temperature": None}, "incomplete or inconsistent"),
         ({"temperature": math.nan}, "a temperature of nan"),
         ({"temperature": 0}, "a temperature of 0.0"),
+        ({"temperature": 10**400}, "incomplete or inconsistent"),
         ({"threshold": "far"}, "incomplete or inconsistent"),
+        ({"threshold": math.nan}, "its threshold is not a number"),
         ({"weights": ["tail.a"]}, "other weights than it lists"),
         ({"weights": None}, "other weights than it lists"),
         ({"whitened": False}, "2 tensors nobody asked for"),
@@ -330,6 +332,34 @@ def test_a_description_in_another_kind_of_tensor_is_refused(as_other: Callable[[
     """It is a row of bytes."""
     with pytest.raises(SnapshotError):
         from_bytes(changed(DELTA, lambda tensors: tensors.update(about=as_other(tensors["about"]))), BASE)
+
+
+def test_a_very_long_description_is_refused_as_bytes() -> None:
+    """As a list of numbers it would take eight times its memory."""
+    long = torch.full((LARGEST_ABOUT + 1,), ord(" "), dtype=torch.uint8)
+
+    with pytest.raises(SnapshotError, match=r"what it says of itself is torch\.uint8 of shape"):
+        from_bytes(changed(DELTA, lambda tensors: tensors.update(about=long)), BASE)
+
+
+@pytest.mark.parametrize("size", [2**40, 2**62, 2**63, 2**64, 10**30])
+def test_a_shape_of_any_size_is_refused(size: int) -> None:
+    """One with a side of 0 has no bytes, so the container lets the other side be anything."""
+    header = json.dumps({"about": {"dtype": "U8", "shape": [0, size], "data_offsets": [0, 0]}}).encode()
+
+    with pytest.raises(SnapshotError):
+        from_bytes(len(header).to_bytes(8, "little") + header)
+
+
+def test_an_element_that_changed_twice_is_refused() -> None:
+    """Which of its values counts would depend on the machine."""
+
+    def twice(tensors: dict[str, Tensor]) -> None:
+        name = next(name for name in tensors if name.startswith("changed.") and len(tensors[name]) > 1)
+        tensors[name][1] = tensors[name][0]
+
+    with pytest.raises(SnapshotError, match="not in ascending order"):
+        from_bytes(changed(DELTA, twice), BASE)
 
 
 @pytest.mark.parametrize("name", sorted(load(DELTA)))
