@@ -4,7 +4,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from store.database import now
+from store.database import images_erased, now
 from store.errors import NameTaken, NotThere
 from store.models import Model, ModelId, Version, VersionNumber
 
@@ -73,4 +73,5 @@ def everything(db: Session) -> list[Model]:
 def delete(db: Session, name: str) -> None:
     """The model with all it knows, for good."""
     db.delete(locked(db, get(db, name).id))
+    images_erased(db)
     db.flush()

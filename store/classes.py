@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, func, null, select, update
 from sqlalchemy.orm import Session
 
-from store.database import batched, now
+from store.database import batched, images_erased, now
 from store.errors import NameTaken, NotThere
 from store.models import ClassRow, GuardImage, Model, ModelId, SessionId, Shot, VersionNumber
 
@@ -109,6 +109,7 @@ def erase(db: Session, model_id: ModelId, class_id: int) -> None:
     row.deleted_at = now(db)
     for table in (Shot, GuardImage):
         db.execute(delete(table).where(table.model_id == model_id, table.class_id == class_id))
+    images_erased(db)
     db.flush()
 
 

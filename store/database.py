@@ -4,10 +4,12 @@ A transaction that will write says so at its start. SQLite then takes its one wr
 transaction that read first and wrote later would fail, however long it was willing to wait.
 """
 
+import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,21 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.orm import Session
 
+from store.write_ahead_log import WriteAheadLog
+
 BUSY_SECONDS = 30  # how long a writer waits for another on SQLite
 SECONDS_TO_CONNECT = 5
 # A machine that freezes or vanishes in the middle of writing keeps its locks until PostgreSQL gives up on it, which by
 # itself it does after two hours; all that while nobody could teach that model or take over its session.
 SECONDS_OF_SILENCE = 60
+OWNER_ONLY_FOLDER, OWNER_ONLY_FILE = 0o700, 0o600  # a database holds every image that was taught, and digests of keys
+# `PRAGMA user_version` of a file in which everything that was ever deleted has been overwritten. Files made by earlier
+# releases have 0: what was deleted from them may still be in their free pages, until they are rebuilt (`VACUUM`).
+OVERWRITES_DELETED = 1
+
+_ERASED = "images_erased"
+_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}  # passes by itself; a full disk does not
+_creating = threading.Lock()
 
 
 class Database:
@@ -31,9 +43,11 @@ class Database:
         self.url = url
         parsed = make_url(url)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        file = sqlite_file(url)
+        self.write_ahead_log = WriteAheadLog(file) if file else None
         if self.is_sqlite:
-            if parsed.database:
-                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            if file:
+                _create_for_owner_only(file)
             self.engine = create_engine(
                 url,
                 hide_parameters=True,  # in the texts of errors: they hold images
@@ -68,9 +82,13 @@ class Database:
             if not self.is_sqlite:
                 db.execute(_GIVE_UP, {"limit": f"{SECONDS_OF_SILENCE}s"})
             yield db
+        if self.write_ahead_log and db.info.get(_ERASED):
+            self.write_ahead_log.truncate_soon()
 
     def close(self) -> None:
         self.engine.dispose()
+        if self.write_ahead_log:
+            self.write_ahead_log.close()
 
 
 _GIVE_UP = text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)")
@@ -89,6 +107,36 @@ def _told_apart() -> Iterator[None]:
         ) from error
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file that a URL names; none on PostgreSQL."""
+    parsed = make_url(url)
+    on_disk = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
+    return Path(str(parsed.database)) if on_disk else None
+
+
+def images_erased(db: Session) -> None:
+    """Say within a transaction that it deletes images: once it is kept, they leave the write-ahead log too."""
+    db.info[_ERASED] = True
+
+
+def _create_for_owner_only(file: Path) -> None:
+    """Folder and file, unless they exist; SQLite gives the files beside it the mode of this one.
+
+    With their mode from the start: whoever opens a file while others may read it keeps it open.
+    """
+    file.parent.mkdir(OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
+    # One thread at a time: closing a file gives up all locks of this process on it, those of another thread's
+    # connection too. Whoever waited here finds the file there and does not open it.
+    with _creating:
+        try:
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY_FILE))
+        except FileExistsError:
+            if file.stat().st_size:
+                return
+        with closing(sqlite3.connect(file, timeout=BUSY_SECONDS)) as connection:
+            connection.execute(f"PRAGMA user_version = {OVERWRITES_DELETED}")
+
+
 def batched(items: Sequence[int], size: int = 5_000) -> Iterator[Sequence[int]]:
     """Runs of at most `size`: a statement can carry only so many parameters."""
     for start in range(0, len(items), size):
@@ -105,7 +153,8 @@ def now(db: Session) -> datetime:
 
 def _set_up_sqlite(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # transactions begin where SQLAlchemy says so, not where the driver guesses
-    for pragma in (f"busy_timeout = {BUSY_SECONDS}000", "synchronous = FULL", "foreign_keys = ON"):
+    pragmas = (f"busy_timeout = {BUSY_SECONDS}000", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON")
+    for pragma in pragmas:
         connection.execute(f"PRAGMA {pragma}")
     _use_write_ahead_log(connection)
 
@@ -116,8 +165,8 @@ def _use_write_ahead_log(connection: Any) -> None:
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() > patience:
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in _LOCKED or time.monotonic() > patience:
                 raise
             time.sleep(0.01)
         else:

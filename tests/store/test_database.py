@@ -1,12 +1,17 @@
 """Transactions: what is kept, what is seen, and who waits for whom."""
 
+import os
+import stat
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from threading import Barrier, Event
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
 from store import catalogue
@@ -223,3 +228,38 @@ def test_whoever_falls_silent_while_writing_holds_up_nobody_for_long(
 
     with database.read() as db:
         assert catalogue.get(db, "birds").renames == 1
+
+
+# Files of SQLite
+
+
+@pytest.fixture
+def _open_umask() -> Iterator[None]:
+    """New files are everybody's, unless whoever makes them says otherwise."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_open_umask")
+def test_the_files_of_a_new_database_are_their_owners_alone(tmp_path: Path) -> None:
+    """Whatever the umask: it holds every image that was taught."""
+    folder = tmp_path / "home"
+    with closing(Database(f"sqlite:///{folder / 'some.db'}")) as database:
+        with database.write() as db:
+            db.execute(text("CREATE TABLE counter (value INTEGER)"))
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.iterdir()]}
+
+    assert modes == {"home": 0o700, "some.db": 0o600, "some.db-wal": 0o600, "some.db-shm": 0o600}
+
+
+def test_every_connection_overwrites_what_it_deletes(tmp_path: Path) -> None:
+    """Also where SQLite was built not to."""
+    with closing(Database(f"sqlite:///{tmp_path / 'some.db'}")) as database:
+
+        @event.listens_for(database.engine, "connect", insert=True)
+        def _as_most_builds_have_it(connection: Any, _: Any) -> None:
+            connection.execute("PRAGMA secure_delete = OFF")
+
+        with database.read() as db:
+            assert db.execute(text("PRAGMA secure_delete")).scalar_one() == 1
