@@ -8,7 +8,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, Select, and_, bindparam, delete, func, insert, or_, select, true, update
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    tuple_,
+    update,
+)
 from sqlalchemy.orm import Session, aliased
 
 from store.catalogue import UNTAUGHT
@@ -205,11 +219,9 @@ def changes(db: Session, model_id: ModelId, since: int, number: int) -> list[Pro
     """What a version and its ancestors wrote after `since`, newest per class; None if it does not descend from it."""
     if not descends(db, model_id, number, since):
         return None
-    newest = _newest(model_id, number, since=since + 1).subquery()
     rows = db.scalars(
         select(Prototype)
-        .join(newest, and_(newest.c.class_id == Prototype.class_id, newest.c.version == Prototype.version))
-        .where(Prototype.model_id == model_id)
+        .where(_chosen(model_id, _newest(model_id, number, since=since + 1)))
         .order_by(Prototype.version.desc(), Prototype.class_id)
     )
     return [PrototypeRow(row.class_id, row.vector, row.shots, row.restart, row.held_out) for row in rows]
@@ -230,19 +242,13 @@ def prototype(db: Session, model_id: ModelId, number: int, class_id: int) -> Pro
 
 def class_ids(db: Session, model_id: ModelId, number: int) -> list[int]:
     """The classes that a version knows."""
-    newest = _newest(model_id, number).subquery()
-    rows = db.scalars(
-        select(Prototype.class_id)
-        .join(newest, and_(newest.c.class_id == Prototype.class_id, newest.c.version == Prototype.version))
-        .where(Prototype.model_id == model_id, Prototype.vector.is_not(None))
-        .order_by(Prototype.class_id)
-    )
-    return list(rows)
+    known = and_(_chosen(model_id, _newest(model_id, number)), Prototype.vector.is_not(None))
+    return list(db.scalars(select(Prototype.class_id).where(known).order_by(Prototype.class_id)))
 
 
 def _newest_rows(db: Session, model_id: ModelId, number: int, copies: int) -> dict[int, list[Any]]:
     """For each class the newest rows of the lineage, newest first, with the one it was last learned anew by."""
-    chosen = (_newest(model_id, number) if copies == 1 else _read_by(model_id, number, copies)).subquery()
+    chosen = _newest(model_id, number) if copies == 1 else _read_by(model_id, number, copies)
     rows = db.execute(
         select(
             Prototype.class_id,
@@ -252,14 +258,17 @@ def _newest_rows(db: Session, model_id: ModelId, number: int, copies: int) -> di
             Prototype.restart,
             Prototype.held_out,
         )
-        .join(chosen, and_(chosen.c.class_id == Prototype.class_id, chosen.c.version == Prototype.version))
-        .where(Prototype.model_id == model_id)
+        .where(_chosen(model_id, chosen))
         .order_by(Prototype.class_id, Prototype.version.desc())
     )
     history: dict[int, list[Any]] = {}
     for row in rows:
         history.setdefault(row.class_id, []).append(row)
     return history
+
+
+def _chosen(model_id: ModelId, classes_and_versions: Select[int, VersionNumber]) -> ColumnElement[bool]:
+    return and_(Prototype.model_id == model_id, tuple_(Prototype.class_id, Prototype.version).in_(classes_and_versions))
 
 
 def _newest(model_id: ModelId, number: int, *, since: int = 0) -> Select[int, VersionNumber]:
