@@ -19,13 +19,13 @@ from store.errors import SchemaMismatch
 LOCK = 7_020_914_551  # of ours alone: any number, but the same in every release
 
 
-def upgrade(database: Database) -> None:
-    """To this release's schema; of several processes at once, one does it and the others wait for it."""
+def upgrade(database: Database, revision: str = "head") -> None:
+    """To this release's schema, or one before it; of several processes at once, one does it and the others wait."""
     with database.write() as db:
         connection = db.connection()
         _hold(connection)
         _require_known(connection)
-        command.upgrade(_config(connection), "head")
+        command.upgrade(_config(connection), revision)
 
 
 def downgrade(database: Database, revision: str) -> None:
@@ -41,6 +41,11 @@ def current(database: Database) -> str | None:
     """The schema that the database has; none if it is empty."""
     with database.read() as db:
         return _revision(db.connection())
+
+
+def knows(revision: str) -> bool:
+    """Whether it is this release's schema or one before it."""
+    return revision in {script.revision for script in _scripts().walk_revisions()}
 
 
 def head() -> str:

@@ -1,8 +1,7 @@
 """`protoquad export` and `protoquad import`: a model as one file, to keep or to take elsewhere."""
 
-import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -12,16 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from migrations import schema
-from protoquad.plain_errors import Refused, plain_errors, settings
+from protoquad.plain_errors import plain_errors, settings
 from protoquad.ready_database import ready_database
 from protoquad.whole_files import embedded_file, plain_file_errors, put_in_place, require_place
-from service.errors import Problem
-from service.uploads import model_name
-from store import archive, classes
-from store.archive import Label
+from service.archives import Checked, checked
+from store import archive, classes, names
 from store.database import Database
-from store.errors import SchemaMismatch
 from store.models import Model
+from store.settings import Settings
 
 MEGABYTE = 2**20
 
@@ -49,11 +46,10 @@ def import_(
     """Read a model from a file. It answers as it did where it was exported; the file is left as it is."""
     with plain_errors("stopped; nothing was imported"), plain_file_errors(file):
         chosen = settings()
-        label = archive.label(file)
-        name = _model_name(label.model if model is None else model)
-        with ready_database(chosen) as database, _up_to_date(file, label, chosen.home) as path:
+        wanted = None if model is None else names.model_name(model)
+        with _checked(file, chosen) as found, ready_database(chosen) as database:
             with _bar("importing") as told:
-                arrived = archive.read(path, database, name, told)
+                arrived = archive.read(found.path, database, wanted or found.model, told)
             _tell(database, arrived)
 
 
@@ -68,25 +64,11 @@ def _export(database: Database, model: str, file: Path, told: archive.Told, *, f
 
 
 @contextmanager
-def _up_to_date(file: Path, label: Label, home: Path) -> Iterator[Path]:
-    """The archive with this release's tables: itself, or a migrated copy that is gone afterwards."""
-    if label.revision == schema.head():
-        yield file
-        return
-    home.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=home, prefix=".protoquad-import-") as folder:
-        path = Path(folder) / "archive"
-        shutil.copyfile(file, path)
-        try:
-            with closing(Database(f"sqlite:///{path}")) as older:
-                schema.upgrade(older)
-        except SchemaMismatch as error:
-            raise SchemaMismatch(
-                f"{file} was written by a newer release: its schema is {label.revision}, this release knows "
-                f"{schema.head()} and older; install that release here first"
-            ) from error
-        archive.settle(path)
-        yield path
+def _checked(file: Path, chosen: Settings) -> Iterator[Checked]:
+    with ExitStack() as held:
+        with _bar("checking") as told:
+            found = held.enter_context(checked(file, chosen, told))
+        yield found
 
 
 def _tell(database: Database, model: Model) -> None:
@@ -104,13 +86,6 @@ def _bar(what: str) -> Iterator[archive.Told]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda copied, total: bar.update(task, completed=copied, total=total)
-
-
-def _model_name(text: str) -> str:
-    try:
-        return model_name(text)
-    except Problem as problem:
-        raise Refused(problem.detail) from problem
 
 
 def _say(line: str) -> None:

@@ -7,12 +7,13 @@ Classes and versions keep their numbers, by which they are known; a model, shot 
 arrives. `PRAGMA application_id` tells an archive from a home's database, and the table `archive` holds its one row:
 
     format  1
-    digest  SHA-256, in hex, over the names, columns and rows of all other tables, see `_digest`
+    digest  SHA-256, in hex, over the names, columns and rows of all other tables, see `archive_file`
 
-so that a file which lost or changed a byte on its way is refused instead of answering differently.
+so that a file which lost or changed a byte on its way is refused instead of answering differently. The digest is no
+signature: anybody can make an archive. `check` judges what one says; call it before `read`.
 """
 
-import hashlib
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -21,18 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Table, create_engine, event, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from store import catalogue, classes, sessions
+from store import archive_checks, catalogue, classes, names, sessions
+from store.archive_checks import Content
+from store.archive_file import ANY_SIZE, Flaw, UnusableArchive, allow, opened, require_intact, seal, settle, shape
+from store.archive_rows import rows
 from store.database import Database
-from store.errors import NameTaken, NotThere, StoreError
+from store.errors import NameTaken, NotThere, UnusableName
 from store.models import Base, ClassRow, Model, ModelId
+from store.settings import Settings
 
-APPLICATION = 0x50517561  # "PQua" in the file's header
-FORMAT = 1
-MAGIC = b"SQLite format 3\0"
+__all__ = ["Label", "UnusableArchive", "check", "label", "read", "rebuild", "seal", "settle", "write"]
+
 MODELS = Base.metadata.tables["models"]
 ROWS_AT_ONCE = {  # bounds memory: a picture may have megabytes, a set of weights tens of them
     "classes": 1000,
@@ -43,22 +47,21 @@ ROWS_AT_ONCE = {  # bounds memory: a picture may have megabytes, a set of weight
     "prototypes": 500,
     "statistics": 100,
 }
+BYTES_AT_ONCE = 16 * 2**20  # where fewer rows than that are larger than expected
 TABLES = tuple(Base.metadata.tables[name] for name in ROWS_AT_ONCE)  # each after those it refers to
 RENUMBERED = ("shots", "guard_images")
 
 Told = Callable[[int, int], None]  # rows copied, of how many
-
-
-class UnusableArchive(StoreError):
-    """The file is no archive, or not the one that was written."""
+Rows = Iterator[list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Label:
-    """What an archive says of itself."""
+    """What an archive says of itself; its rows are not checked yet."""
 
     revision: str  # of its tables
     model: str
+    backbone: str
 
 
 def silent(copied: int, total: int) -> None:
@@ -69,39 +72,76 @@ def write(database: Database, name: str, path: Path, told: Told = silent) -> Non
     """The model as it is at this moment into `path`, an SQLite file that has the tables and no rows."""
     with database.read() as source, _filling(path) as target:
         model = _asked_for(source, name)
-        _copy(source, target, model.id, model.name, told)
-    with closing(sqlite3.connect(path)) as connection:
-        _seal(connection)
+        row = source.execute(select(*MODELS.c).where(MODELS.c.id == model.id)).mappings().one()
+        total = sum(source.execute(_owned(func.count(), table, model.id)).scalar_one() for table in TABLES)
+        _copy(dict(row), lambda table: _parts(source, table, model.id), total, target, told)
+    seal(path)
 
 
 def label(path: Path) -> Label:
-    """What is in an archive, after every byte of it was checked; raises `UnusableArchive` for anything else."""
-    _require_sqlite(path)
-    with closing(_immutable(path)) as connection:
+    """What is in an archive; raises `UnusableArchive` for a file that is none."""
+    with opened(path) as connection:
+        revision = _only(connection, "version_num", "alembic_version")
+        model, backbone = _only(connection, "name", "models"), _only(connection, "backbone", "models")
         try:
-            _require_sound(connection, path)
-            ((revision,),) = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-            ((model,),) = connection.execute("SELECT name FROM models").fetchall()
-        except (sqlite3.DatabaseError, ValueError) as error:
-            raise UnusableArchive(f"{path} is damaged ({error}); export the model again") from error
-    return Label(str(revision), str(model))
+            names.model_name(model)
+        except UnusableName as error:
+            raise Flaw(f"the name of the model cannot be used: {error}") from error
+        if not re.fullmatch(r"[a-z0-9_]{1,32}", revision):
+            raise Flaw(f"its schema {revision[:40]!a} is no schema of any release")
+        return Label(revision, model, backbone)
+
+
+def check(path: Path, settings: Settings, content: Content, told: Told = silent) -> None:
+    """Raise `UnusableArchive` unless every row of an archive with this release's tables can become part of a model."""
+    with opened(path) as connection:
+        require_intact(connection, archive_checks.largest_value(settings, content))
+        archive_checks.check(connection, settings, content, told)
+
+
+def rebuild(path: Path, fresh: Path, settings: Settings, content: Content) -> None:
+    """The rows of an older archive into `fresh`, a file with the tables of its release.
+
+    Migrations then run on tables of our own making: they would execute what a stranger's schema says.
+    """
+    largest = archive_checks.largest_value(settings, content)
+    with opened(path) as source, closing(sqlite3.connect(fresh)) as target:
+        require_intact(source, largest)
+        expected = shape(target)
+        if shape(source) != expected:
+            raise Flaw("its tables are not those of the release that it names; export the model again")
+        for table, columns in expected.items():
+            if table == "alembic_version":
+                continue
+            listed = ", ".join(f'"{column}"' for column in columns)
+            found = source.execute(f'SELECT {listed} FROM "{table}" NOT INDEXED ORDER BY rowid')
+            places = ", ".join("?" for _ in columns)
+            target.executemany(f'INSERT INTO "{table}" ({listed}) VALUES ({places})', found)
+        target.commit()
 
 
 def read(path: Path, database: Database, name: str, told: Told = silent) -> Model:
-    """The model of an archive with this release's tables, under that name; all of it or nothing."""
-    with _reading(path) as source, database.write() as target:
+    """The model of an archive that `check` let pass, under that name; all of it or nothing."""
+    with opened(path) as source, database.write() as target:
         if catalogue.find(target, name) is not None:
             raise NameTaken(f"there is a model named '{name}' already; give this one another name with --model")
-        model_id = source.execute(select(Model.id)).scalar_one()
-        model = target.get_one(Model, _copy(source, target, model_id, name, told))
+        allow(source, ANY_SIZE)
+        (row,) = rows(source, MODELS)
+        total = sum(source.execute(f"SELECT count(*) FROM {table} NOT INDEXED").fetchone()[0] for table in TABLES)
+        try:
+            arrived = _copy({**row, "name": name}, lambda table: _gathered(source, table), total, target, told)
+        except (IntegrityError, DataError) as error:  # `check` knows all constraints; the database has the last word
+            raise Flaw(f"the database refuses it ({str(error.orig).splitlines()[0]})") from error
+        model = target.get_one(Model, arrived)
         _go_on_learning(target, model)
         return model
 
 
-def settle(path: Path) -> None:
-    """Make an SQLite file that nobody has open a single plain one, with no log beside it."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")
+def _only(connection: sqlite3.Connection, column: str, table: str) -> str:
+    found = connection.execute(f"SELECT {column} FROM {table} NOT INDEXED LIMIT 2").fetchall()
+    if len(found) != 1 or not isinstance(found[0][0], str):
+        raise Flaw(f"its table '{table}' must have exactly one row with a text as {column}; export the model again")
+    return str(found[0][0])
 
 
 def _asked_for(db: Session, name: str) -> Model:
@@ -112,18 +152,17 @@ def _asked_for(db: Session, name: str) -> Model:
     return model
 
 
-def _copy(source: Session, target: Session, model_id: ModelId, name: str, told: Told) -> ModelId:
+def _copy(model: dict[str, Any], parts: Callable[[Table], Rows], total: int, target: Session, told: Told) -> ModelId:
     """One model with all that belongs to it; answers its id in the target."""
-    total = sum(source.execute(_owned(func.count(), table, model_id)).scalar_one() for table in TABLES)
-    row = source.execute(select(*MODELS.c).where(MODELS.c.id == model_id)).mappings().one()
-    values = {column: value for column, value in row.items() if column != "id"} | {"name": name}
+    values = {column: value for column, value in model.items() if column != "id"}
     try:
         arrived = target.execute(insert(MODELS).values(values).returning(MODELS.c.id)).scalar_one()
     except IntegrityError as error:  # two at once: the database lets one through
-        raise NameTaken(f"there is a model named '{name}' already; give this one another name with --model") from error
+        taken = f"there is a model named '{model['name']}' already; give this one another name with --model"
+        raise NameTaken(taken) from error
     copied = 0
     for table in TABLES:
-        for part in _parts(source, table, model_id):
+        for part in parts(table):
             target.execute(insert(table), [_moved(values, arrived) for values in part])
             copied += len(part)
             told(copied, total)
@@ -134,15 +173,32 @@ def _owned(what: Any, table: Table, model_id: ModelId) -> Any:
     return select(what).select_from(table).where(table.c.model_id == model_id)
 
 
-def _parts(db: Session, table: Table, model_id: ModelId) -> Iterator[list[dict[str, Any]]]:
-    """The rows in the order they were written in, a few at a time."""
-    columns = [column for column in table.columns if not (column.name == "id" and table.name in RENUMBERED)]
-    rows = db.execute(
-        select(*columns).where(table.c.model_id == model_id).order_by(*table.primary_key.columns),
+def _parts(db: Session, table: Table, model_id: ModelId) -> Rows:
+    """The rows of a model in the order they were written in, a few at a time."""
+    found = db.execute(
+        select(*table.columns).where(table.c.model_id == model_id).order_by(*table.primary_key.columns),
         execution_options={"yield_per": ROWS_AT_ONCE[table.name]},
     )
-    for part in rows.mappings().partitions():
-        yield [dict(row) for row in part]
+    for part in found.mappings().partitions():
+        yield [_without_id(table, dict(row)) for row in part]
+
+
+def _gathered(connection: sqlite3.Connection, table: Table) -> Rows:
+    """The rows of an archive, a few at a time."""
+    part: list[dict[str, Any]] = []
+    size = 0
+    for row in rows(connection, table):
+        part.append(_without_id(table, row))
+        size += sum(len(value) for value in row.values() if isinstance(value, bytes))
+        if len(part) == ROWS_AT_ONCE[table.name] or size >= BYTES_AT_ONCE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _without_id(table: Table, row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not (name == "id" and table.name in RENUMBERED)}
 
 
 def _moved(values: dict[str, Any], model_id: ModelId) -> dict[str, Any]:
@@ -166,67 +222,3 @@ def _filling(path: Path) -> Iterator[Session]:
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     with Session(engine) as db, db.begin():
         yield db
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[Session]:
-    engine = create_engine("sqlite://", creator=lambda: _immutable(path), poolclass=NullPool)
-    with Session(engine) as db:
-        yield db
-
-
-def _immutable(path: Path) -> sqlite3.Connection:
-    """Leaves no trace: no lock, no log beside the file, and it may lie where nobody may write."""
-    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-
-
-def _seal(connection: sqlite3.Connection) -> None:
-    connection.execute("CREATE TABLE archive (format INTEGER NOT NULL, digest TEXT NOT NULL)")
-    connection.execute("INSERT INTO archive VALUES (?, ?)", (FORMAT, _digest(connection)))
-    connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    connection.commit()
-
-
-def _require_sqlite(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            beginning = file.read(len(MAGIC))
-    except OSError as error:
-        raise UnusableArchive(f"{path} cannot be read: {error.strerror}") from error
-    if beginning != MAGIC:
-        raise UnusableArchive(f"{path} is not an archive; `protoquad export` makes one")
-
-
-def _require_sound(connection: sqlite3.Connection, path: Path) -> None:
-    ((application,),) = connection.execute("PRAGMA application_id").fetchall()
-    if application != APPLICATION:
-        raise UnusableArchive(f"{path} is a database, but not an archive; `protoquad export` makes one")
-    ((verdict,),) = connection.execute("PRAGMA integrity_check(1)").fetchall()
-    if verdict != "ok":
-        raise sqlite3.DatabaseError(verdict)
-    ((form, digest),) = connection.execute("SELECT format, digest FROM archive").fetchall()
-    if form != FORMAT:
-        raise UnusableArchive(f"{path} is an archive of format {form}, this release reads {FORMAT}; take a newer one")
-    if digest != _digest(connection):
-        raise sqlite3.DatabaseError("its content is not what was written")
-
-
-def _digest(connection: sqlite3.Connection) -> str:
-    """Of what every table but `archive` holds, whichever tables there are: an old archive is checked as it was made."""
-    digest = hashlib.sha256()
-
-    def add(value: object) -> None:
-        raw = value if isinstance(value, bytes) else str(value).encode()
-        digest.update(f"{type(value).__name__} {len(raw)} ".encode())
-        digest.update(raw)
-
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-    for table in sorted(name for (name,) in found if name != "archive"):
-        rows = connection.execute(f'SELECT * FROM "{table}" ORDER BY rowid')
-        add(table)
-        for column in rows.description:
-            add(column[0])
-        for row in rows:
-            for value in row:
-                add(value)
-    return digest.hexdigest()

@@ -1,6 +1,9 @@
 """`protoquad export` and `protoquad import`, as somebody types them."""
 
+import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,25 +18,31 @@ from migrations import schema
 from protoquad import archive_commands
 from store import archive, catalogue, classes, versions
 from store.database import Database
-from store.models import VersionNumber
-from store.versions import PrototypeRow
-
-PROTOTYPE = bytes(range(256))
-WEIGHTS = bytes(range(255, -1, -1)) * 30
+from tests import archives
 
 app = typer.Typer()
 app.command()(archive_commands.export)
 app.command("import")(archive_commands.import_)
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home folder that the settings name, made by a service that knows two models."""
-    monkeypatch.setenv("PROTOQUAD_HOME", str(tmp_path / "home"))
-    with closing(Database(f"sqlite:///{tmp_path / 'home' / 'protoquad.db'}")) as database:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with two models in it."""
+    path = tmp_path_factory.mktemp("filled") / "protoquad.db"
+    with closing(Database(f"sqlite:///{path}")) as database:
         schema.upgrade(database)
         for name in ("birds", "bees"):
-            fill(database, name)
+            archives.fill(database, name)
+    archive.settle(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def home(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home folder that the settings name, made by a service that knows two models."""
+    monkeypatch.setenv("PROTOQUAD_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    shutil.copyfile(filled, tmp_path / "home" / "protoquad.db")
     return tmp_path / "home"
 
 
@@ -55,24 +64,6 @@ def other_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
     return move
 
 
-def fill(database: Database, name: str) -> None:
-    with database.write() as db:
-        model = catalogue.create(db, name, "resnet32", 0.25)
-        own = classes.add(db, model, "wren", shots=1, since=VersionNumber(1))
-        classes.add_shots(db, model.id, own.id, [b"a picture"])
-        versions.add(
-            db,
-            model,
-            "base",
-            parent=versions.get(db, model.id, 0),
-            classes=1,
-            temperature=1 / 3,
-            threshold=0.5,
-            weights=WEIGHTS,
-            prototypes=[PrototypeRow(own.id, PROTOTYPE, 1, restart=True)],
-        )
-
-
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
@@ -87,6 +78,12 @@ def sentence(result: Result) -> str:
 def names(home: Path) -> list[str]:
     with closing(Database(f"sqlite:///{home / 'protoquad.db'}")) as database, database.read() as db:
         return [model.name for model in catalogue.everything(db)]
+
+
+def content(file: Path) -> list[list[Any]]:
+    with closing(sqlite3.connect(file)) as connection:
+        columns = ("name FROM models", "vector FROM prototypes", "data FROM weights", "data FROM shots")
+        return [connection.execute(f"SELECT {column}").fetchall() for column in columns]
 
 
 def answers_from(database: Database, name: str) -> list[Any]:
@@ -111,7 +108,7 @@ def test_a_model_answers_the_same_in_another_home(home: Path, out: Path, other_h
 
     assert (exported.exit_code, imported.exit_code) == (0, 0), exported.output + imported.output
     assert "model 'birds' is in" in exported.stdout
-    assert "model 'birds' is here: version 1, 1 class" in imported.stdout
+    assert "model 'birds' is here: version 6, 2 classes" in imported.stdout
     assert "1 of them will be refined by the session that is queued now" in imported.stdout
     assert names(other) == ["birds"]
     with (
@@ -130,10 +127,9 @@ def test_a_model_travels_to_any_database(database: Database, out: Path, monkeypa
     exported = run("export", "moved", out / "second.pq")
 
     assert (imported.exit_code, exported.exit_code) == (0, 0), imported.output + exported.output
-    with closing(sqlite3.connect(out / "second.pq")) as connection:
-        assert connection.execute("SELECT vector FROM prototypes").fetchall() == [(PROTOTYPE,)]
-        assert connection.execute("SELECT data FROM weights").fetchall() == [(WEIGHTS,)]
-        assert connection.execute("SELECT name FROM models").fetchall() == [("moved",)]
+    first, second = (content(out / name) for name in ("first.pq", "second.pq"))
+    assert [names for names, *_ in (first, second)] == [[("birds",)], [("moved",)]]
+    assert first[1:] == second[1:]
 
 
 def test_a_model_can_be_named_anew(home: Path, out: Path) -> None:
@@ -236,7 +232,7 @@ def test_a_damaged_archive_changes_nothing(home: Path, out: Path) -> None:
     file = out / "birds.pq"
     run("export", "birds", file)
     whole = file.read_bytes()
-    at = whole.index(PROTOTYPE) + 7
+    at = whole.index(content(file)[1][0][0]) + 7
     file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
 
     assert "is damaged (its content is not what was written)" in sentence(run("import", file, "--model", "copy"))
@@ -277,21 +273,13 @@ def read_from(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
 
 
 def test_an_archive_of_an_older_release_is_migrated_aside(
-    home: Path, out: Path, monkeypatch: pytest.MonkeyPatch, read_from: list[Path]
+    home: Path, out: Path, tmp_path: Path, read_from: list[Path]
 ) -> None:
     """In a copy that is gone afterwards; the archive stays readable for the release that wrote it."""
     file = out / "birds.pq"
-    run("export", "birds", file)
+    run("export", "birds", tmp_path / "new.pq")
+    archives.export_older(tmp_path / "new.pq", file, "0001")
     before = file.read_bytes()
-    migrated: list[str] = []
-    upgrade = schema.upgrade
-
-    def noted(database: Database) -> None:
-        migrated.append(database.url)
-        upgrade(database)
-
-    monkeypatch.setattr(schema, "head", lambda: "9999")  # as if this release were younger than the archive
-    monkeypatch.setattr(schema, "upgrade", noted)
 
     result = run("import", file, "--model", "copy")
 
@@ -299,7 +287,6 @@ def test_an_archive_of_an_older_release_is_migrated_aside(
     assert names(home) == ["bees", "birds", "copy"]
     (path,) = read_from
     assert path != file
-    assert migrated[-1] == f"sqlite:///{path}"
     assert not path.exists()
     assert file.read_bytes() == before
     assert [entry.name for entry in out.iterdir()] == ["birds.pq"]
@@ -312,3 +299,65 @@ def test_an_archive_of_this_release_is_read_where_it_is(out: Path, read_from: li
     run("import", out / "birds.pq", "--model", "copy")
 
     assert read_from == [out / "birds.pq"]
+
+
+# Hostile archives
+
+
+def test_a_history_that_goes_round_in_circles_is_a_sentence(out: Path, other_home: Callable[[], Path]) -> None:
+    """Its digest is right; nothing is made, not even a home."""
+    file = out / "birds.pq"
+    run("export", "birds", file)
+    with archives.tampered(file) as connection:
+        connection.execute("UPDATE versions SET parent = number WHERE number = 3")
+    other = other_home()
+
+    refused = sentence(run("import", file))
+
+    assert "birds.pq cannot be imported: the parent of version 3 is not older than itself" in refused
+    assert not other.exists()
+
+
+def test_a_name_in_an_archive_does_not_reach_the_terminal(home: Path, out: Path) -> None:
+    """It could clear the screen, or colour what follows."""
+    file = out / "birds.pq"
+    run("export", "birds", file)
+    with archives.tampered(file) as connection:
+        connection.execute("UPDATE models SET name = char(27) || '[2J'")
+
+    refused = sentence(run("import", file, "--model", "copy"))
+
+    assert "the name of the model cannot be used" in refused
+    assert refused.isprintable()
+    assert names(home) == ["bees", "birds"]
+
+
+def test_a_giant_row_is_refused_without_being_read(out: Path) -> None:
+    """A value of 120 MB where a hundred bytes belong takes no memory."""
+    file = out / "birds.pq"
+    run("export", "birds", file)
+    with archives.tampered(file) as connection:
+        connection.execute("UPDATE prototypes SET vector = zeroblob(120000000) WHERE class_id = 1 AND version = 1")
+    command = [sys.executable, "-c", MEASURED, "import", str(file), "--model", "copy"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    before, after = map(int, done.stdout.split())
+    assert done.returncode == 2, done.stderr
+    assert "it holds a larger value than belongs there" in done.stderr
+    assert after - before < 60_000  # kilobytes
+
+
+MEASURED = """
+import resource, sys
+from protoquad import main
+from service import archives
+from core import backbones
+backbones.build("resnet32")
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(peak(), flush=True)
+try:
+    main.app()
+finally:
+    print(peak())
+"""

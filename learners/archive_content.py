@@ -1,0 +1,153 @@
+"""What is opaque in an archive, judged before it is imported: weights by the backbone that they are for, and images.
+
+A backbone that an archive names is built on torch's meta device first: it has shapes and takes no memory, whatever its
+size, and nothing is downloaded for it.
+"""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from core import backbones
+from core.backbones import Backbone
+from core.errors import BackboneError, ImageError, SnapshotError
+from core.snapshot import from_bytes
+from core.space import Space
+from core.state import UNTAUGHT, LearnerState, Weights, weights_of
+from learners.pictures import views_of
+from store.archive_checks import LARGEST_NUMBER
+from store.archive_file import Flaw
+from store.settings import Settings
+
+TAIL = "tail."
+MOST_PARAMETERS = 250_000_000  # of a backbone: a gigabyte, which is also the most that a row can hold
+BESIDE_NUMBERS = 2**20  # bytes of a set of weights that are names and sizes
+PROBES = 2  # pictures that a network is tried on
+NEVER_NEGATIVE = "running_var"  # the root is taken of it
+
+
+class ArchiveContent:
+    """Judges for one backbone; each method raises a `Flaw`. Implements `store.archive_checks.Content`."""
+
+    def __init__(self, backbone: str, settings: Settings) -> None:
+        self.settings = settings
+        self.shapes = _shapes_of(backbone)
+        self.dim = self.shapes.dim
+        own = self.shapes.state_dict().values()
+        whitening = 4 * self.dim * (self.dim + 1)
+        self.largest_weights = sum(tensor.nbytes for tensor in own) + whitening + BESIDE_NUMBERS
+
+    def image(self, data: bytes) -> None:
+        """To its last pixel, within the limits of an upload: one that breaks off would make every session fail."""
+        try:
+            views_of(data, self.shapes.framing, augmented=0, max_pixels=self.settings.max_pixels)
+        except ImageError as error:
+            raise Flaw(str(error)) from error
+
+    def base(self, data: bytes | None) -> tuple[Weights, Space]:
+        """A base session's weights and space, or those that the backbone comes with."""
+        if data is None:
+            return self._own, UNTAUGHT
+        state = self._state(data, {})
+        if state.weights.keys() not in (self._names(TAIL), self._names("")):
+            raise Flaw(f"they are not the weights of a base session of {self.shapes.name}")
+        self._try(state.weights, state.space)
+        return state.weights, state.space
+
+    def refined(self, data: bytes, base: tuple[Weights, Space]) -> None:
+        own, space = base
+        self._try(self._state(data, own).weights, space)
+
+    @cached_property
+    def _own(self) -> Weights:
+        try:
+            return weights_of(backbones.as_it_comes(self.shapes.name), "tail")
+        except BackboneError as error:
+            raise Flaw(f"they are a difference from weights that cannot be had here: {error}") from error
+
+    @cached_property
+    def _network(self) -> Backbone:
+        """With any weights: those to be tried take their place."""
+        return backbones.build(self.shapes.name, pretrained=False)
+
+    def _names(self, prefix: str) -> set[str]:
+        return {name for name in self.shapes.state_dict() if name.startswith(prefix)}
+
+    def _state(self, data: bytes, base: Weights) -> LearnerState:
+        try:
+            state = from_bytes(data, base)
+        except SnapshotError as error:
+            raise Flaw(str(error)) from error
+        if (state.backbone, state.bank.dim, len(state.bank)) != (self.shapes.name, self.dim, 0):
+            raise Flaw(f"they are not weights of {self.shapes.name} alone")
+        expected = self.shapes.state_dict()
+        for name, tensor in state.weights.items():
+            if name not in expected:
+                raise Flaw(f"they name {name[:100]!a}, which {self.shapes.name} does not have")
+            _require_like(tensor, expected[name], name)
+        if state.space.whitening is not None:
+            _require_usable(state.space.whitening.origin, "the centre of its space")
+            _require_usable(state.space.whitening.projection, "the projection of its space")
+        return state
+
+    @torch.inference_mode()
+    def _try(self, weights: Weights, space: Space) -> None:
+        """Let the network look at noise: what it makes of that must be finite."""
+        generator = torch.Generator().manual_seed(0)
+        whole = weights.keys() == self._names("")
+        if whole:
+            size = self.shapes.framing.size
+            pictures = torch.randint(0, 256, (PROBES, 3, size, size), generator=generator, dtype=torch.uint8)
+            features = _answer(self._network, weights, pictures)
+        else:
+            own = {name.removeprefix(TAIL): tensor for name, tensor in weights.items()}
+            activations = torch.rand(PROBES, *self._activation, generator=generator)
+            features = _answer(self._network.tail, own, activations)
+        if not torch.isfinite(space.comparable(space.embed(features))).all():
+            raise Flaw("a network with them answers with numbers that are not finite")
+
+    @cached_property
+    def _activation(self) -> tuple[int, ...]:
+        """Shape of what the trunk makes of a picture."""
+        with torch.no_grad(), torch.device("meta"):
+            activation: Tensor = self.shapes.trunk(self.shapes.framing.blank())
+        return tuple(activation.shape[1:])
+
+
+def _shapes_of(name: str) -> Backbone:
+    """The backbone without its numbers."""
+    try:
+        with torch.device("meta"):
+            built = backbones.build(name, pretrained=False)
+    except BackboneError as error:
+        raise Flaw(str(error)) from error
+    except Exception as error:  # of timm's thousand models, some cannot be built like this
+        raise Flaw(f"its backbone {name[:100]!a} cannot be built here ({type(error).__name__})") from error
+    if built.parameter_count > MOST_PARAMETERS:
+        raise Flaw(f"its backbone {name} has {built.parameter_count} parameters, of {MOST_PARAMETERS} at most")
+    return built
+
+
+def _answer(network: nn.Module, weights: Weights, inputs: Tensor) -> Tensor:
+    features: Tensor = functional_call(network, dict(weights), (inputs,))
+    if not torch.isfinite(features).all():
+        raise Flaw("a network with them answers with numbers that are not finite")
+    return features
+
+
+def _require_like(tensor: Tensor, expected: Tensor, name: str) -> None:
+    if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
+        raise Flaw(
+            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {expected.dtype} of {tuple(expected.shape)}"
+        )
+    if tensor.is_floating_point():
+        _require_usable(tensor, name)
+    if name.endswith(NEVER_NEGATIVE) and (tensor < 0).any():
+        raise Flaw(f"{name} is below 0")
+
+
+def _require_usable(tensor: Tensor, name: str) -> None:
+    if not (tensor.abs() <= LARGEST_NUMBER).all():  # what is not a number is not usable either
+        raise Flaw(f"{name} has numbers that are not finite, or too large")

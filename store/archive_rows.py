@@ -1,0 +1,163 @@
+"""Rows out of an archive: each value of the type that its column has here, or a `Flaw`.
+
+SQLite stores any type in any column, so nothing is known of a value before it was looked at. Checking an archive and
+copying it read its rows through the same function: what is copied has always been checked.
+"""
+
+import json
+import math
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, LargeBinary, String, Table
+
+from store.archive_file import Flaw
+from store.models import Moment
+
+LARGEST_JSON = 2 * 2**20  # bytes: a rollback lists the classes that it left out, a hundred thousand at most
+DEEPEST_JSON = 20
+LARGEST_COUNT = 2**30  # of what an INTEGER of PostgreSQL holds: a model can still count on
+LARGEST_ID = 2**63 - 1
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_SHOWN = 40
+
+
+def rows(connection: sqlite3.Connection, table: Table) -> Iterator[dict[str, Any]]:
+    """In the order they were written in, one at a time."""
+    names = ", ".join(f'"{column.name}"' for column in table.columns)
+    found = connection.execute(f'SELECT {names} FROM "{table.name}" NOT INDEXED ORDER BY rowid')
+    readers = [(column.name, _reader(column)) for column in table.columns]
+    for number, values in enumerate(found, start=1):
+        try:
+            yield {name: read(value) for (name, read), value in zip(readers, values, strict=True)}
+        except _Unfit as unfit:
+            raise Flaw(f"row {number} of its table '{table.name}': {unfit}") from None
+
+
+class _Unfit(ValueError):
+    """A value that its column cannot have."""
+
+
+def _reader(column: Column[Any]) -> Callable[[Any], Any]:
+    kind = column.type
+    read: Callable[[Any], Any]
+    if isinstance(kind, BigInteger):
+        read = _whole(LARGEST_ID)
+    elif isinstance(kind, Integer):
+        read = _whole(LARGEST_COUNT)
+    elif isinstance(kind, String):
+        read = _text(kind.length)
+    else:
+        read = next(reader for known, reader in _READERS.items() if isinstance(kind, known))
+
+    def checked(value: Any) -> Any:
+        if value is None and column.nullable:
+            return None
+        try:
+            return read(value)
+        except _Unfit as unfit:
+            raise _Unfit(f"{column.name} is {_shown(value)}; {unfit}") from None
+
+    return checked
+
+
+def _whole(most: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if type(value) is not int or not 0 <= value <= most:
+            raise _Unfit(f"it must be a whole number of 0 to {most}")
+        return value
+
+    return read
+
+
+def _text(longest: int | None) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if type(value) is not str or _CONTROL.search(value) or (longest is not None and len(value) > longest):
+            raise _Unfit(f"it must be a text of at most {longest} characters without control characters")
+        return value
+
+    return read
+
+
+def _float(value: Any) -> float:
+    if type(value) is not float or not math.isfinite(value):
+        raise _Unfit("it must be a finite number")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not int or value not in (0, 1):
+        raise _Unfit("it must be 0 or 1")
+    return bool(value)
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise _Unfit("it must be bytes")
+    return value
+
+
+def _moment(value: Any) -> datetime:
+    if type(value) is str and _MOMENT.fullmatch(value):
+        try:
+            return datetime.fromisoformat(value).replace(tzinfo=UTC)
+        except ValueError:
+            pass
+    raise _Unfit("it must be a time as in 2026-01-31 12:00:00.000000")
+
+
+def _json(value: Any) -> dict[str, Any]:
+    if type(value) is not str or len(value) > LARGEST_JSON:
+        raise _Unfit(f"it must be a JSON object of at most {LARGEST_JSON} characters")
+    try:
+        found = json.loads(value, parse_constant=_no_constant)
+        if not isinstance(found, dict):
+            raise _Unfit("it must be a JSON object")
+        _require_plain(found, DEEPEST_JSON)
+    except RecursionError:
+        raise _Unfit(f"it is nested deeper than {DEEPEST_JSON}") from None
+    except ValueError as error:
+        raise _Unfit(f"it cannot be read as JSON ({error})") from None
+    return found
+
+
+def _require_plain(value: Any, depth: int) -> None:
+    """Only what can be answered to a caller: no infinity, no half of a character, no numbers beyond 64 bits."""
+    if depth < 0:
+        raise ValueError(f"nested deeper than {DEEPEST_JSON}")
+    if isinstance(value, dict):
+        for inner in (*value.keys(), *value.values()):
+            _require_plain(inner, depth - 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _require_plain(inner, depth - 1)
+    elif isinstance(value, str) and _CONTROL.search(value):
+        raise ValueError("control characters")
+    elif isinstance(value, int | float) and not abs(value) <= LARGEST_ID:  # so that infinity is none either
+        raise ValueError("a number that is not finite, or of more than 64 bits")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    Float: _float,
+    Boolean: _boolean,
+    LargeBinary: _bytes,
+    Moment: _moment,
+    JSON: _json,
+}
+
+
+def _shown(value: Any) -> str:
+    """A stranger's value as much as an error repeats of it."""
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if isinstance(value, str):
+        return ascii(value[:_SHOWN]) + ("…" if len(value) > _SHOWN else "")
+    return "null" if value is None else repr(value)
