@@ -11,10 +11,12 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 
 from learners.single_flight import Busy
+from service.abandonment import while_wanted
 from service.auth import requires
 from service.changes import Outcome
 from service.dependencies import ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Parts, Service
 from service.errors import request_id, responses
+from service.json_body import json_body, read_json
 from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
 from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
 from service.watching import seconds_to_next_look
@@ -50,8 +52,9 @@ async def teach(
     seconds = waiting_time(prefer)
     shots = await read_shots(request, max_images=service.settings.max_shots)
     name = clean_name(shots.name)
-    outcome = await service.teacher.teach(model, name, shots.pictures, request_id(request) or "", key)
-    return await _answer(service, model, outcome, seconds)
+    teaching = service.teacher.teach(model, name, shots.pictures, request_id(request) or "", key)
+    outcome = await while_wanted(request, teaching, service.settings.answer_seconds)
+    return await while_wanted(request, _answer(service, model, outcome, seconds), 2 * LONGEST_WAIT)
 
 
 @router.post(
@@ -74,8 +77,9 @@ async def add_shots(
     """More pictures of a class. One that lies far from the others is reported as an outlier, and counted in."""
     seconds = waiting_time(prefer)
     uploads = await read_pictures(request, field="shots", max_images=service.settings.max_shots)
-    outcome = await service.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key)
-    return await _answer(service, model, outcome, seconds)
+    teaching = service.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key)
+    outcome = await while_wanted(request, teaching, service.settings.answer_seconds)
+    return await while_wanted(request, _answer(service, model, outcome, seconds), 2 * LONGEST_WAIT)
 
 
 @router.get(
@@ -111,12 +115,14 @@ def show_class(service: Service, model: ModelName, class_id: ClassNumber) -> Cla
 @router.patch(
     "/classes/{class_id}",
     response_model=ClassBody,
-    responses=responses(400, 401, 403, 404, 408, 409, 413, 422, 503, 507),
+    responses=responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507),
     dependencies=[Depends(requires("teach"))],
+    openapi_extra={"requestBody": json_body(Rename)},
     summary="Rename a class",
 )
-async def rename_class(service: Service, model: ModelName, class_id: ClassNumber, body: Rename) -> ClassBody:
+async def rename_class(request: Request, service: Service, model: ModelName, class_id: ClassNumber) -> ClassBody:
     """Only the name changes: no new version."""
+    body = await read_json(request, Rename)
     return await service.teacher.rename(model, class_id, clean_name(body.name))
 
 
