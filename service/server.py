@@ -54,4 +54,5 @@ class Server(uvicorn.Server):
         parts = getattr(self.app.state, "parts", None)
         if parts is not None:
             parts.stopping = True
+            parts.shelf.loader.networks.close()  # whoever waits for a backbone is answered now, not in 30 seconds
         super().handle_exit(sig, frame)

@@ -1,17 +1,19 @@
 """Loading never blocks what is loaded: pinned versions and slow backbones cost nobody else anything."""
 
 import asyncio
+import shutil
 import socket
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from anyio.to_thread import run_sync
 
@@ -19,9 +21,11 @@ from learners.preparing import prepared
 from learners.single_flight import Busy
 from service.app import create_app
 from service.engine import shelf as shelf_module
+from service.server import SECONDS_TO_FINISH
 from store.database import Database
 from store.settings import Settings
-from tests.slow_preparing import SlowCommand
+from tests import processes
+from tests.slow_preparing import SlowCommand, runs
 from tests.waiting import until
 
 Draw = Callable[..., bytes]
@@ -389,3 +393,23 @@ def test_a_service_that_stops_kills_the_process_that_prepares(
     with pytest.raises(Busy, match="stopping"):
         waiting.result(60)
     slow.wait_until_gone()
+
+
+def test_a_service_that_is_told_to_stop_waits_for_no_preparation(prepared_backbones: Path, tmp_path: Path) -> None:
+    """As a user runs it: the caller who waited is answered 503 at once, and no process is left."""
+    prepared("resnet32", prepared_backbones)
+    (ready,) = prepared_backbones.glob("resnet32-*/")
+    shutil.copytree(ready, tmp_path / "cache" / ready.name)
+    places = {"PROTOQUAD_HOME": str(tmp_path / "home"), "PROTOQUAD_CACHE": str(tmp_path / "cache")}
+    running = processes.Service({**places, "PROTOQUAD_ENGINE": "openvino", "PROTOQUAD_WORKER": "false"})
+    with closing(running), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(make, running, "birds", "efficientnet_lite0")
+        own = psutil.Process(running.process.pid)
+        until(own.children, "a process prepares the backbone")
+        (child,) = own.children()
+
+        seconds = seconds_of(running.stop)
+
+        assert waiting.result().status_code == 503
+        assert seconds < SECONDS_TO_FINISH
+        until(lambda: not runs(child.pid), "the process is gone")
