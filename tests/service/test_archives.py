@@ -188,6 +188,21 @@ def test_an_older_archive_is_judged_as_strictly(folder: Path, tmp_path: Path, ta
     assert refusal(path, target).startswith(f"{path} cannot be imported: the parent of version 2 is not older")
 
 
+def test_constraints_in_an_archive_never_run(loose: Path, target: Database) -> None:
+    """This one fails wherever it is evaluated; another might take for ever."""
+    with archives.tampered(loose) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        columns = ", ".join(column.name for column in TABLES["shots"].columns)
+        connection.execute("ALTER TABLE shots RENAME TO old")
+        connection.execute(f"CREATE TABLE shots ({columns}, CHECK (abs(-9223372036854775808) = 0))")
+        connection.execute("INSERT INTO shots SELECT * FROM old")
+        connection.execute("DROP TABLE old")
+
+    import_(loose, target)
+
+    require_working(target)
+
+
 # Refused
 
 REFUSED = [
