@@ -18,6 +18,7 @@ from learners.base_learning import Learnt, base_config, learn, look_for
 from learners.base_looking import Skipped
 from learners.base_publishing import Published, publish, situation
 from learners.networks import Networks, chosen_device
+from protoquad.home_folder import make_home
 from protoquad.plain_errors import Refused, plain_errors, settings
 from protoquad.ready_database import ready_database
 from service.errors import Problem
@@ -92,7 +93,7 @@ class _BaseSession:
         config = base_config(backbone, epochs)
         files = sum(len(folder.files) for folder in self.folders)
         room = self.settings.home
-        room.mkdir(parents=True, exist_ok=True)
+        make_home(room)
         self._say(f"looking at {_counted(files, 'file')} of {_counted(len(self.folders), 'class', 'classes')}")
         with self.display.counting("looking", files) as told:
             looked = look_for(

@@ -1,16 +1,15 @@
 """`protoquad keys …`: who may call the service."""
 
-import contextlib
 import os
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from migrations import schema
 from protoquad.plain_errors import Refused, plain_errors, settings
+from protoquad.ready_database import ready_database
 from store import api_keys
 from store.database import Database
 
@@ -76,13 +75,6 @@ def revoke(own_id: Annotated[str, typer.Argument(metavar="ID", help="As `protoqu
         typer.echo(f"{key.id} ({key.name}) is revoked")
 
 
-@contextlib.contextmanager
-def _database() -> Iterator[Database]:
-    chosen = settings()
-    database = Database(chosen.url)
-    with contextlib.closing(database):
-        if chosen.embedded:
-            schema.upgrade(database)
-        else:
-            schema.require_current(database)
-        yield database
+def _database() -> AbstractContextManager[Database]:
+    """Never a new one: a key made in the wrong folder would open nothing, and seem to close the service."""
+    return ready_database(settings(), may_create=False)

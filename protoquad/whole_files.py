@@ -4,18 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from protoquad.home_folder import require_database, require_own_database
 from protoquad.plain_errors import Refused
+from store.database import sqlite_file
 from store.settings import Settings
 
 
 def embedded_file(chosen: Settings) -> Path | None:
     """The embedded database's file, which reading it does not bring into being; none on PostgreSQL."""
-    if not chosen.embedded:
-        return None
-    path = Path(chosen.url.removeprefix("sqlite:///"))
-    if not path.is_file():
-        raise Refused(f"there is no database at {path}; set PROTOQUAD_HOME to the folder that holds it")
-    return path
+    file = sqlite_file(chosen.url)
+    if file is not None:
+        require_database(file)
+        require_own_database(file)
+    return file
 
 
 def require_place(file: Path, database: Path | None, *, force: bool) -> None:

@@ -1,15 +1,19 @@
 """`protoquad worker`: runs sessions as it finds them in the table."""
 
-import contextlib
 import os
 from typing import Annotated
 
+import structlog
 import typer
 
 from migrations import schema
 from protoquad import logs
+from protoquad.home_folder import warnings
 from protoquad.plain_errors import plain_errors, settings
-from store.database import Database
+from protoquad.ready_database import opened_database
+from store.database import sqlite_file
+
+log = structlog.get_logger()
 
 NICENESS = 10  # beside an API on the same machine: learning can wait, an answer cannot
 
@@ -23,21 +27,26 @@ def worker(
         logs.set_up(chosen)
         if parent is not None:
             os.nice(NICENESS)
-        from workers.loop import work  # after the environment is settled: torch reads it when it is imported
-
-        database = Database(chosen.url)
-        with contextlib.closing(database):
+        with opened_database(chosen, may_create=False) as database:
             schema.require_current(database)
+            if parent is None:  # else the service that started this worker has said so
+                for warning in warnings(chosen.home, sqlite_file(chosen.url)):
+                    log.warning(warning)
+            from workers.loop import work  # after the environment is settled: torch reads it when it is imported
+
             work(database, chosen, parent=parent)
 
 
 def migrate() -> None:
-    """Bring the database's tables to this release. Safe to run again, and by several at once."""
+    """Bring the database's tables to this release; make the embedded one if there is none. Safe to run again."""
     with plain_errors():
         chosen = settings()
-        database = Database(chosen.url)
-        with contextlib.closing(database):
+        file = sqlite_file(chosen.url)
+        is_new = file is not None and not file.exists()
+        with opened_database(chosen, may_create=True) as database:
             before = schema.current(database)
             schema.upgrade(database)
             after = schema.current(database)
+        if is_new:
+            typer.echo(f"made a new database in {file}")
         typer.echo(f"the database is at {after}" + ("" if before == after else f" (it was at {before or 'nothing'})"))

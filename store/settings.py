@@ -6,9 +6,13 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 DATABASE = "protoquad.db"  # the embedded one, in the home folder
 MEGABYTE = 1024 * 1024
+POSTGRESQL = {"postgres", "postgresql", "postgresql+psycopg"}
+MEMORY = (None, "", ":memory:")  # SQLite without a file: every connection would have a database of its own
 BROKER = re.compile(r"rediss?://([^@/?#]*@)?(\[[0-9a-fA-F:.]+\]|[^:@/?#\[\]]+)(:[0-9]{1,5})?(/[0-9]*)?(\?[^#]*)?")
 
 
@@ -98,6 +102,17 @@ class Settings(BaseSettings):
             raise ValueError(f"there is no queue {', '.join(sorted(unknown))}; there are cpu and gpu")
         return ",".join(named)
 
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, value: str) -> str:
+        """Not repeated in the error: it may hold a password."""
+        if value and not _names_a_database(value):
+            raise ValueError(
+                "it is neither of the form postgresql://user:password@host:port/name nor sqlite:///file; "
+                "in a password, write special characters as %40 and the like"
+            )
+        return value
+
     @field_validator("broker_url")
     @classmethod
     def _redis(cls, value: str) -> str:
@@ -113,7 +128,7 @@ class Settings(BaseSettings):
     def url(self) -> str:
         """The database to use, with the driver this project is tested with."""
         if not self.database_url:
-            return f"sqlite:///{(self.home / DATABASE).resolve()}"
+            return f"sqlite:///{(self.home / DATABASE).absolute()}"
         scheme, separator, rest = self.database_url.partition("://")
         return f"postgresql+psycopg://{rest}" if scheme in {"postgres", "postgresql"} else scheme + separator + rest
 
@@ -135,3 +150,11 @@ class Settings(BaseSettings):
     def prepared(self) -> Path:
         """Where backbones made ready for serving are."""
         return self.cache or self.home / "backbones"
+
+
+def _names_a_database(url: str) -> bool:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return False
+    return parsed.drivername in POSTGRESQL or (parsed.drivername == "sqlite" and parsed.database not in MEMORY)

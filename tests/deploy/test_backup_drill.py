@@ -166,6 +166,7 @@ def test_the_embedded_database_comes_back_from_its_backup(
     home, restored = tmp_path / "home", tmp_path / "operator" / "restored"
     here = {"PROTOQUAD_HOME": str(home), "PROTOQUAD_WORKER": "false"}
     there = here | {"PROTOQUAD_HOME": str(restored)}
+    shell("protoquad migrate", **here)
     key = shell("protoquad keys create drill", **here).strip()
     service = start(**here)
     version = taught(service, worker(**here), key)

@@ -1,12 +1,15 @@
-"""`protoquad keys ensure`: the first key of a deployment that nobody sits beside."""
+"""`protoquad keys …`: the first key of a deployment that nobody sits beside, and keys made in the wrong folder."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from migrations import schema
 from protoquad.keys_commands import app
+from store.database import Database
 
 KEY = f"pq_0123abcd_{'5e' * 32}"
 
@@ -16,6 +19,8 @@ def _embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROTOQUAD_HOME", str(tmp_path))
     monkeypatch.delenv("PROTOQUAD_DATABASE_URL", raising=False)
     monkeypatch.setenv("PROTOQUAD_KEY", KEY)
+    with closing(Database(f"sqlite:///{tmp_path / 'protoquad.db'}")) as database:
+        schema.upgrade(database)
 
 
 def run(*arguments: str) -> Result:
@@ -50,3 +55,20 @@ def test_without_a_good_key_it_says_what_is_wrong(monkeypatch: pytest.MonkeyPatc
     assert refused.exit_code == 2
     assert told in refused.output
     assert "hunter2" not in refused.output
+
+
+@pytest.mark.parametrize("command", [("create",), ("ensure",), ("list",), ("revoke", "0123abcd")])
+def test_in_a_folder_without_a_database_none_is_made(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key in a new database opens nothing; the sentence names the folder and both ways on."""
+    monkeypatch.setenv("PROTOQUAD_HOME", str(tmp_path / "elsewhere"))
+
+    refused = run(*command)
+
+    assert refused.exit_code == 2
+    told = refused.output.replace("\n", " ")
+    assert str(tmp_path / "elsewhere" / "protoquad.db") in told
+    assert "PROTOQUAD_HOME" in told
+    assert "protoquad migrate" in told
+    assert not (tmp_path / "elsewhere").exists()

@@ -142,6 +142,7 @@ def test_a_public_address_needs_a_key(run: Run) -> None:
 def test_with_a_key_a_public_address_is_served_to_those_who_have_it(tmp_path: Path, start: Start) -> None:
     """And to nobody else, on the loopback address either."""
     home = str(tmp_path / "home")
+    command("migrate", home=home)
     key = command("keys", "create", "camera", "--scope", "predict", home=home).strip()
     service = start(PROTOQUAD_HOST="0.0.0.0")
     port = urlsplit(service.url).port
@@ -158,6 +159,7 @@ def test_with_a_key_a_public_address_is_served_to_those_who_have_it(tmp_path: Pa
 def test_a_key_that_is_revoked_stops_working_at_once(tmp_path: Path, start: Start) -> None:
     """Within the time in which a replica looks for news."""
     home = str(tmp_path / "home")
+    command("migrate", home=home)
     keys = [command("keys", "create", name, home=home).strip() for name in ("old", "new")]
     service = start()
     headers = {"Authorization": f"Bearer {keys[0]}"}
