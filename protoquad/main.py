@@ -16,6 +16,7 @@ COMMANDS = {
     "backup": "protoquad.backup_command:backup",
     "export": "protoquad.archive_commands:export",
     "import": "protoquad.archive_commands:import_",
+    "doctor": "protoquad.doctor_command:doctor",
     "migrate": "protoquad.worker_command:migrate",
     "keys": "protoquad.keys_commands:app",
     "bench": "protoquad.bench_commands:app",
@@ -29,6 +30,8 @@ class _OnDemand(TyperGroup):
     def get_command(self, _: Any, name: str) -> Any:
         if name not in COMMANDS:
             return None
+        if name != "bench":  # all others write files with images or digests of keys in them: for their owner alone
+            os.umask(0o077)
         if name == "serve":  # threads that spin while they wait take cores from answers; torch reads this on import
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         module, attribute = COMMANDS[name].split(":")

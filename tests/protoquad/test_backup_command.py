@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 from click.testing import Result
+from sqlalchemy import text
 from typer.testing import CliRunner
 
 from migrations import schema
@@ -121,6 +122,21 @@ def test_a_picture_that_was_erased_is_not_in_a_backup(database: Database, file: 
 
     assert b"somebody wants gone" not in file.read_bytes()
     assert b"another" in file.read_bytes()
+
+
+def test_damaged_images_are_in_the_backup_and_named(database: Database, file: Path) -> None:
+    """All else in it is sound, so it is written; the exit code is for whoever runs it at night."""
+    teach(database, "red", b"1", b"2", b"3")
+    with database.write() as db:
+        db.execute(text("UPDATE shots SET data = x'ff' WHERE id = 2"))
+
+    done = run(file)
+
+    assert done.exit_code == 1
+    assert "1 of the images in it are damaged" in done.output
+    assert "shot 2 of class 1, model 'default'" in done.output
+    with closing(sqlite3.connect(file)) as copy:
+        assert copy.execute("SELECT data FROM shots ORDER BY id").fetchall() == [(b"1",), (b"\xff",), (b"3",)]
 
 
 def test_an_older_database_is_kept_as_it_is(database: Database, file: Path, home: Path) -> None:

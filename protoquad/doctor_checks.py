@@ -1,0 +1,188 @@
+"""What `protoquad doctor` looks at: each check gives one finding, which says what to do where something is wrong."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
+
+from migrations import schema
+from protoquad import home_folder
+from protoquad.plain_errors import is_state_of_database
+from protoquad.progress_bar import progress_bar
+from store import catalogue, integrity, versions
+from store.database import Database, sqlite_file
+from store.models import Model
+from store.settings import Settings
+
+SHOWN = 5  # things of one kind that are named; the rest is a number
+GIGABYTE = 2**30
+LITTLE_ROOM, NO_ROOM = GIGABYTE, GIGABYTE // 10  # free disk below which to warn, and below which teaching fails soon
+
+State = Literal["ok", "warning", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    state: State
+    what: str
+    text: str
+
+
+def home_findings(chosen: Settings) -> Iterator[Finding]:
+    file = sqlite_file(chosen.url)
+    yield _home(chosen.home, file)
+    if chosen.home.exists():
+        yield _disk(chosen.home)
+    if file is not None:
+        yield _deleted_images(file)
+
+
+def database_findings(database: Database) -> Iterator[Finding]:
+    """Those after the schema need its tables, and are left out where they are not this release's."""
+    revision = _schema(database)
+    yield _caught("pages", lambda: _pages(database))
+    yield revision
+    if revision.state != "problem":
+        yield _caught("references", lambda: _references(database))
+        yield _caught("images", lambda: _images(database))
+        yield _caught("models", lambda: _models(database))
+
+
+def backbone_finding(prepared: Path) -> Finding:
+    """Reading one loads its network, so that torch is imported here and not before."""
+    from core.errors import BrokenKit
+    from core.kit import MANIFEST, Kit
+
+    folders = sorted(manifest.parent for manifest in prepared.glob(f"*/{MANIFEST}"))
+    broken = []
+    for folder in folders:
+        try:
+            Kit.read(folder)
+        except (BrokenKit, OSError, RuntimeError) as error:
+            broken.append(f"{folder} ({str(error).splitlines()[0]})")
+    if broken:
+        return Finding("warning", "backbones", f"{_named(broken)}: delete it; the next start prepares it again")
+    return Finding("ok", "backbones", f"{_counted(len(folders), 'prepared backbone')} in {prepared} can be read")
+
+
+def _home(home: Path, file: Path | None) -> Finding:
+    if not home.exists():
+        return Finding("ok", "home", f"{home.absolute()} is made when something is written there")
+    warning = home_folder.open_to_others(home, file)
+    if warning:
+        return Finding("warning", "home", warning)
+    return Finding("ok", "home", f"{home.absolute()} is its owner's alone")
+
+
+def _disk(home: Path) -> Finding:
+    free = shutil.disk_usage(home).free
+    text = f"{free / GIGABYTE:,.1f} GB are free where {home.absolute()} is"
+    if free < LITTLE_ROOM:
+        return Finding("problem" if free < NO_ROOM else "warning", "disk", f"{text}: make room, or teaching will fail")
+    return Finding("ok", "disk", text)
+
+
+def _deleted_images(file: Path) -> Finding:
+    warning = home_folder.deleted_but_present(file)
+    if warning:
+        return Finding("warning", "deleted images", warning)
+    return Finding("ok", "deleted images", "are overwritten in the database")
+
+
+def _schema(database: Database) -> Finding:
+    found, needed = schema.current(database), schema.head()
+    if found == needed:
+        return Finding("ok", "schema", f"is {found}, as this release needs it")
+    what = "the database is empty" if found is None else f"is {found}, this release needs {needed}"
+    fix = "run `protoquad migrate`, or install the release that made it; the checks below it were left out"
+    return Finding("problem", "schema", f"{what}: {fix}")
+
+
+def _pages(database: Database) -> Finding:
+    if not database.is_sqlite:
+        return Finding("ok", "database", "PostgreSQL answers; `pg_amcheck` is its own check of pages")
+    with database.read() as db:
+        faults = integrity.damaged_pages(db)
+    if faults:
+        return Finding("problem", "database", f"the file is damaged ({_named(faults)}): restore it from a backup")
+    return Finding("ok", "database", "the file is sound")
+
+
+def _references(database: Database) -> Finding:
+    with database.read() as db:
+        dangling = integrity.dangling_rows(db)
+    if dangling:
+        rows = [f"{_counted(number, 'row')} of {table}" for table, number in dangling.items()]
+        return Finding(
+            "problem", "references", f"{_named(rows)} refer to what is not there: restore the database from a backup"
+        )
+    return Finding("ok", "references", "every row refers to rows that are there")
+
+
+def _images(database: Database) -> Finding:
+    with database.read() as db, progress_bar("reading images") as progress:
+        total = integrity.count_images(db)
+        damaged = [str(image) for image in integrity.damaged_images(db, progress)]
+    if damaged:
+        text = f"{len(damaged):,} of {total:,} are not what was taught ({_named(damaged)})"
+        fix = "delete these classes and teach them again, or restore a backup"
+        return Finding("problem", "images", f"{text}: {fix}")
+    return Finding("ok", "images", f"{_counted(total, 'image')} have the digest that was stored with them")
+
+
+def _models(database: Database) -> Finding:
+    with database.read() as db:
+        number = len(catalogue.everything(db))
+    broken = _unservable(database)
+    if broken:
+        reasons = [f"'{name}': {reason}" for name, reason in broken.items()]
+        return Finding(
+            "problem", "models", f"{_named(reasons)}: activate another version, or restore the database from a backup"
+        )
+    return Finding("ok", "models", f"the active version of {_counted(number, 'model')} can be served")
+
+
+def _unservable(database: Database) -> dict[str, str]:
+    with database.read() as db:
+        broken = integrity.unservable_models(db)
+        for model in db.scalars(select(Model).where(Model.name.not_in(broken)).order_by(Model.name)):
+            head = versions.get(db, model.id, model.head)
+            for number in sorted({head.base, head.weights}):
+                blob = versions.weights(db, model.id, number)
+                if blob is not None and not _is_safetensors(blob):
+                    broken[model.name] = f"the weights of version {number} cannot be read"
+    return broken
+
+
+def _is_safetensors(blob: bytes) -> bool:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        load(blob)
+    except SafetensorError:
+        return False
+    return True
+
+
+def _caught(what: str, check: Callable[[], Finding]) -> Finding:
+    """A check that the database itself cuts short is a finding, and the others are still made."""
+    try:
+        return check()
+    except DBAPIError as error:
+        if not is_state_of_database(error):
+            raise
+        return Finding("problem", what, f"cannot be read ({error.orig}): restore the database from a backup")
+
+
+def _named(things: Sequence[str]) -> str:
+    more = f" and {len(things) - SHOWN:,} more" if len(things) > SHOWN else ""
+    return "; ".join(things[:SHOWN]) + more
+
+
+def _counted(number: int, one: str) -> str:
+    return f"{number:,} {one if number == 1 else one + 's'}"
