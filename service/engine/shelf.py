@@ -177,9 +177,7 @@ class Shelf:
 
     def poll(self) -> None:
         """Catch up with what other processes have done. A model that cannot be loaded, or not soon, delays no other."""
-        with self.database.read() as db:
-            rows = {row.name: row for row in db.scalars(select(Model))}
-        self._keep_only(rows)
+        rows = self.drop_deleted()
         loaded = [(rows.get(name), served) for name, served in list(self._current.items())]
         swaps = [
             self._swaps.start(row.name, partial(self.refresh, row.name))
@@ -190,17 +188,20 @@ class Shelf:
         for trouble in filter(None, troubles):
             raise trouble
 
-    def served(self) -> list[Served]:
-        return list(self._current.values())
-
-    def _keep_only(self, rows: Mapping[str, Model]) -> None:
-        """Drop what belongs to models that were deleted, or deleted and made again."""
+    def drop_deleted(self) -> Mapping[str, Model]:
+        """Drop what belongs to models that were deleted, or deleted and made again; the models that there are."""
+        with self.database.read() as db:
+            rows = {row.name: row for row in db.scalars(select(Model))}
         for name, served in list(self._current.items()):
             if name not in rows or rows[name].id != served.model_id:
                 self._current.pop(name, None)
         model_ids = {row.id for row in rows.values()}
         self.pinned.keep_only(model_ids)
         self.loader.keep_only(model_ids)
+        return rows
+
+    def served(self) -> list[Served]:
+        return list(self._current.values())
 
     def _lock_of(self, model: str) -> threading.Lock:
         with self._locks_lock:

@@ -82,7 +82,7 @@ def delete_model(service: Service, model: ModelName) -> Response:
         raise Problem(409, "The default model stays", detail, slug="conflict")
     with service.database.write() as db:
         catalogue.delete(db, model)
-    service.shelf.poll()
+    service.shelf.drop_deleted()
     service.hints.model_changed(model)
     return Response(status_code=204)
 

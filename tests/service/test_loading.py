@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,19 @@ def test_pinned_versions_and_networks_of_a_deleted_model_are_dropped(service: An
     assert "birds" not in [served.model for served in shelf.served()]
     assert shelf.pinned.get((model_id, 0)) is None
     assert shelf.loader.compiled.get((model_id, 0)) is None
+
+
+def test_a_model_can_be_deleted_while_another_cannot_be_loaded(
+    learner: Any, service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is about the model that was deleted, not about the other one's trouble."""
+    service.http.post("/models", json={"name": "birds"})
+    shelf = service.parts.shelf
+    current = shelf.current(learner.name)
+    monkeypatch.setitem(shelf._current, learner.name, replace(current, renames=current.renames - 1))
+    monkeypatch.setattr(shelf, "_loaded", lambda *_: 1 / 0)
+
+    assert service.http.delete("/models/birds").status_code == 204
 
 
 def test_callers_of_a_model_that_is_not_loaded_leave_threads_to_others(
