@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from store import classes, versions
+from tests import bombs
 from workers import publishing
 
 Draw = Callable[..., bytes]
@@ -59,6 +60,20 @@ def test_json_teaches_the_same_as_a_form(learner: Any, draw: Draw) -> None:
     assert answer.status_code == 202
     top = {found["label"]: found["distance"] for found in learner.predict("red")["predictions"][0]["top"]}
     assert top["red again"] == top["red"] < top["green"]
+
+
+def test_a_costly_shot_is_stored_with_a_small_form_of_itself(learner: Any, draw: Draw) -> None:
+    """Nobody decodes it again: neither a session nor the next shots of the class."""
+    shots = [("shots", ("a.png", bombs.png_flat((3_200, 3_200)))), ("shots", ("b.png", draw("red")))]
+    first = learner.post("/classes", data={"name": "red"}, files=shots).json()["class"]
+
+    answer = learner.post(f"/classes/{first['id']}/shots", files=[("shots", ("c.png", draw("red", 2)))])
+
+    assert answer.status_code == 202
+    with learner.service.database.read() as db:
+        model_id = learner.service.parts.shelf.current(learner.name).model_id
+        stored = classes.shots_of(db, model_id, [first["id"]])
+    assert [picture.scaled is not None for picture in stored] == [True, False, False]
 
 
 def test_bad_pictures_are_named_and_nothing_is_stored(learner: Any, draw: Draw) -> None:
