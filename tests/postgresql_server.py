@@ -14,8 +14,8 @@ USER = "nobody"  # PostgreSQL refuses to run as root
 SECONDS_TO_START = 60
 OPTIONS = {
     "listen_addresses": "",  # a socket in its own folder: no port to find free
-    "fsync": "off",
-    "synchronous_commit": "off",
+    "fsync": "off",  # only a machine that loses power would tell the difference; a crash of the server does not
+    "synchronous_commit": "on",  # as in production: what is acknowledged survives a crash of the server
     "full_page_writes": "off",
     "shared_buffers": "32MB",
     "timezone": "Asia/Kolkata",  # so that a time which forgets its zone shows
