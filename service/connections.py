@@ -11,6 +11,7 @@ import resource
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
@@ -20,11 +21,13 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.errors import Problem
+from service.request_turns import RequestTurns
 
 HEALTH = frozenset({"/livez", "/readyz"})
 MAX_HEAD = 32 * 1024  # bytes: a key, some cookies and a few proxies' headers take a tenth of it
 MAX_PIPELINED = 8  # requests sent ahead on one connection
-SPARE_FILES = 96  # descriptors for the database, files, event loop and Redis
+ACCEPTED_PER_TURN = 64  # connections, in each turn of the event loop
+SPARE_FILES = 96 + ACCEPTED_PER_TURN  # descriptors for the database, files, event loop and Redis; and for listening
 RESERVED = 16  # connections beyond the bound, for health checks
 SECONDS_BETWEEN_SWEEPS = 0.5
 SECONDS_BETWEEN_LOGS = 10.0
@@ -73,6 +76,7 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        self.turns = RequestTurns()
         self.closing = 0  # those that were refused and are about to be closed
         self._closed: Counter[str] = Counter()
         self._logged = float("-inf")
@@ -89,8 +93,9 @@ class Connections:
             if waiting is not None and now - connection.waiting_since > self.limits.seconds(waiting):
                 self._closed[waiting] += 1
                 connection.give_up(waiting)
-        if self._closed and now - self._logged > SECONDS_BETWEEN_LOGS:
+        if (self._closed or self.turns.dropped) and now - self._logged > SECONDS_BETWEEN_LOGS:
             self._logged = now
+            self._closed["left_early"], self.turns.dropped = self.turns.dropped, 0
             _log.warning("slow_connections_closed", open=len(connections), **self._closed)
             self._closed.clear()
 
@@ -205,6 +210,13 @@ class Connection(HttpToolsProtocol):
             self._refuse(_problem(400, f"more than {MAX_PIPELINED} requests were sent ahead on one connection"))
         else:
             super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        start = partial(super()._start_asgi_task, cycle, app)
+        if cycle.scope["path"] in HEALTH:
+            start()
+        else:
+            self.group.turns.begin(cycle, start)
 
     def on_body(self, body: bytes) -> None:
         self._overhead -= len(body)

@@ -10,9 +10,10 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from service.connections import Connection, ConnectionLimits, Connections, allowed_connections
+from service.connections import ACCEPTED_PER_TURN, Connection, ConnectionLimits, Connections, allowed_connections
 from store.settings import Settings
 
+BACKLOG = 2048  # connections that wait to be accepted: beyond it a client hears nothing and tries again a second later
 SECONDS_TO_FINISH = 30  # for requests in flight when the service is told to stop
 
 log = structlog.get_logger()
@@ -33,6 +34,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                backlog=BACKLOG,
                 timeout_graceful_shutdown=SECONDS_TO_FINISH,
             )
         )
@@ -41,7 +43,7 @@ class Server(uvicorn.Server):
         self._sweeping: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([copy for one in sockets or [] for copy in _copies(one)])
         if self.started:
             self._sweeping = asyncio.create_task(self.group.sweep_forever(self.server_state.connections))
             host, port = self.listener.getsockname()[:2]
@@ -56,3 +58,8 @@ class Server(uvicorn.Server):
             parts.stopping = True
             parts.shelf.loader.networks.close()  # whoever waits for a backbone is answered now, not in 30 seconds
         super().handle_exit(sig, frame)
+
+
+def _copies(listener: socket.socket) -> list[socket.socket]:
+    """libuv accepts one connection of a listener in each turn of the loop: in a flood others would wait for seconds."""
+    return [listener, *(listener.dup() for _ in range(ACCEPTED_PER_TURN - 1))]
