@@ -50,7 +50,7 @@ MOST_MARKERS = 4_000  # between the scans of a JPEG
 MANY_CHUNKS, MOST_CHUNKS = 2_500, 20_000  # of a PNG: libpng writes 8 KB into each
 MOST_TEXTS = 8  # of a PNG, compressed: Pillow inflates up to a megabyte of each
 MOST_BLOCKS = 1_000  # before the first frame of a GIF: 250 KB of comments
-MANY_ENTRIES, MOST_ENTRIES = 100, 1_000  # in a TIFF's directory
+MANY_ENTRIES, MOST_ENTRIES = 100, 1_000  # in the directory of a TIFF, or of EXIF, which is one
 MOST_STRIPS = 65_536  # of a TIFF
 MOST_RUN_LENGTHS = 4_000_000  # pixels of a BMP that Pillow expands in Python
 MOST_EXIF = 16  # segments of a JPEG: Pillow joins them one by one
@@ -105,7 +105,8 @@ def _jpeg(data: bytes) -> Inspection:
     scans = 1 if single else _scans(data, header.scan)
     if header.exif > MOST_EXIF or header.taken_apart > MOST_METADATA:
         return _odd(data, f"{header.exif} segments of EXIF and {header.taken_apart} bytes of tables", header.pixels)
-    if header.exif > 1 or header.taken_apart > 2 * MUCH_METADATA or header.kind not in _COMMON_FRAMES:
+    odd = header.exif > 1 or header.long_directory or header.taken_apart > 2 * MUCH_METADATA
+    if odd or header.kind not in _COMMON_FRAMES:
         return Inspection(Cost.COSTLY, header.pixels, scans)
     if single:
         return _by_pixels(header.pixels, 4_000_000, 16_000_000)
@@ -121,11 +122,12 @@ class _JpegHeader(NamedTuple):
     scan: int  # where it begins
     exif: int  # segments
     taken_apart: int  # bytes of what Pillow takes apart
+    long_directory: bool  # of tags
 
 
 def _jpeg_header(data: bytes) -> _JpegHeader | None:
     """Walk the segments; None where they are too many, or do not follow one another."""
-    at, frame, exif, taken_apart = 2, 0, 0, 0
+    at, frame, exif, taken_apart, long_directory = 2, 0, 0, 0, False
     for _ in range(MOST_SEGMENTS):
         marker, length = data[at + 1], data[at + 2] << 8 | data[at + 3]
         if data[at] != 0xFF or marker in _BARE or length < 2:
@@ -137,14 +139,18 @@ def _jpeg_header(data: bytes) -> _JpegHeader | None:
                 return None
             frame = at
         elif marker == 0xE1:
-            exif += data[at + 4 : at + 8] == b"Exif"
+            found = data[at + 4 : at + 8] == b"Exif"
+            exif += found
+            long_directory = long_directory or (found and _has_many_entries(data, at + 10))
+        elif marker == 0xE2 and data[at + 4 : at + 8] == b"MPF\0":  # several images in one file
+            long_directory = long_directory or _has_many_entries(data, at + 8)
         elif marker in _TAKEN_APART:
             taken_apart += length
         at += 2 + length
     if not frame or data[at + 1] != 0xDA:
         return None
     height, width, components = struct.unpack_from(">HHB", data, frame + 5)
-    return _JpegHeader(data[frame + 1], width * height, components, at, exif, taken_apart)
+    return _JpegHeader(data[frame + 1], width * height, components, at, exif, taken_apart, long_directory)
 
 
 def _scans(data: bytes, at: int) -> int:
@@ -185,6 +191,8 @@ def _png(data: bytes) -> Inspection:
         texts += kind in _COMPRESSED_TEXT
         misplaced = (kind == b"IHDR") != (at == 8)  # a second header would count for Pillow
         long = kind != b"IDAT" and length > MUCH_METADATA
+        long = long or (kind == b"eXIf" and _has_many_entries(data, at + 8))
+        long = long or data.startswith(b"Raw profile type", at + 8)  # EXIF in hexadecimal digits, say
         plain = plain and not (misplaced or long or kind == b"acTL" or texts > MOST_TEXTS)
         at += 12 + length
     return _odd(data, f"more than {MOST_CHUNKS} chunks", width * height)
@@ -212,6 +220,8 @@ def _webp(data: bytes) -> Inspection:
             return _by_pixels(width * height, 500_000, 4_000_000)
         name, length = struct.unpack_from("<4sI", data, at)
         if name not in (b"VP8 ", b"VP8L", b"ALPH") and length > MUCH_METADATA:
+            break
+        if name == b"EXIF" and _has_many_entries(data, at + (14 if data.startswith(b"Exif", at + 8) else 8)):
             break
         at += 8 + length + length % 2
     return Inspection(Cost.COSTLY, width * height)
@@ -260,6 +270,16 @@ _VALUE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11:
 _PLAIN_COMPRESSION = frozenset([1, 5, 8, 32773, 32946])  # none, LZW, deflate, packed bits, deflate
 _STRIPS = frozenset([273, 279, 324, 325])
 _NOT_PLAIN = frozenset([322, 34665, 34853, 40965])  # tiles, and directories within the directory
+
+
+def _has_many_entries(data: bytes, at: int) -> bool:
+    """Whether the directory of the TIFF at this place is long: Pillow takes each entry apart in Python."""
+    order = {b"II": "<", b"MM": ">"}.get(data[at : at + 2])
+    if order is None:
+        return False
+    (start,) = struct.unpack_from(order + "I", data, at + 4)
+    (count,) = struct.unpack_from(order + "H", data, at + start)
+    return bool(count > MANY_ENTRIES)
 
 
 def _tiff(data: bytes) -> Inspection:

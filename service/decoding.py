@@ -1,7 +1,7 @@
 """Images decoded off the event loop, in lanes by what they cost: a slow one never holds up the small ones of others.
 
-Small images go through as many threads as there are cores, large ones through fewer beside them, and costly ones one at
-a time through a process of their own, which is killed when nobody waits for it. What may wait for the slow lanes is
+Small images go through as many threads as there are cores, large ones through as many beside them, and costly ones one
+at a time through a process of their own, which is killed when nobody waits for it. What may wait for the slow lanes is
 bounded. Each uploaded image is checked by itself; one that is bad is named, and then nothing is done with the others.
 """
 
@@ -191,7 +191,7 @@ class _Lane:
 
 
 _threads = ThreadPoolExecutor(CORES, "decoding")  # more than cores would only get in each other's way
-_LARGE = _Lane("large", max(1, CORES // 2), most_images=64, most_bytes=128_000_000)
+_LARGE = _Lane("large", CORES, most_images=64, most_bytes=128_000_000)
 _COSTLY = _Lane("costly", 1, most_images=6, most_bytes=128_000_000)
 
 
