@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cache, partial
 
 from tests import bombs
 from tests.hostile.target import PIECE, Target
@@ -25,14 +26,15 @@ class Planned:
     attack: Attack
     known: bool  # whether the attacker has a key
     callers: int = 1
+    bombs: tuple[str, ...] = ()  # to be made beforehand
 
 
 ATTACKS: dict[str, Planned] = {}
 
 
-def planned(*, known: bool, callers: int = 1) -> Callable[[Attack], Attack]:
+def planned(*, known: bool, callers: int = 1, bombs: tuple[str, ...] = ()) -> Callable[[Attack], Attack]:
     def remember(attack: Attack) -> Attack:
-        ATTACKS[attack.__name__] = Planned(attack, known, callers)
+        ATTACKS[attack.__name__] = Planned(attack, known, callers, bombs)
         return attack
 
     return remember
@@ -322,27 +324,24 @@ def connections_that_come_and_go(target: Target) -> None:
 # Images
 
 
-def _images(target: Target, *names: str) -> None:
+@cache
+def _bomb(name: str) -> bytes:
+    return bombs.BOMBS[name]()
+
+
+def _images(target: Target, names: tuple[str, ...]) -> None:
     """As many as a request may hold, of one kind after the other."""
-    made = [bombs.BOMBS[name]() for name in names]
+    order = random.Random(threading.get_ident())
     while target.going():
-        for image in made:
-            count = max(1, min(64, int(90 * MEGABYTE * target.scale) // len(image)))
-            target.ask("POST", "/predict", FORM, body=_form(*[_part("images", image)] * count))
+        image = _bomb(order.choice(names))
+        count = max(1, min(64, int(90 * MEGABYTE * target.scale) // len(image)))
+        target.ask("POST", "/predict", FORM, body=_form(*[_part("images", image)] * count))
 
 
-def _kind(prefix: str) -> Attack:
-    names = [name for name in bombs.BOMBS if name.startswith(f"{prefix}_")]
-
-    def attack(target: Target) -> None:
-        _images(target, *random.Random(threading.get_ident()).sample(names, len(names)))
-
-    attack.__name__ = f"{prefix}_bombs"
-    return attack
-
-
-for _prefix in ("jpeg", "png", "webp", "gif", "bmp", "tiff"):
-    planned(known=True, callers=4)(_kind(_prefix))
+for _kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff"):
+    _names = tuple(name for name in bombs.BOMBS if name.startswith(f"{_kind}_"))
+    _attack = partial(_images, names=_names)
+    ATTACKS[f"{_kind}_bombs"] = Planned(_attack, known=True, callers=4, bombs=_names)
 
 
 @planned(known=True, callers=4)
@@ -353,19 +352,21 @@ def bombs_whose_callers_leave(target: Target) -> None:
         target.leave("POST", "/predict", FORM, body=body)
 
 
-@planned(known=True, callers=2)
+_SHOTS = ("jpeg_scans", "png_deep", "tiff_float", "gif_flat")
+
+
+@planned(known=True, callers=2, bombs=_SHOTS)
 def bombs_as_shots(target: Target) -> None:
-    images = [bombs.jpeg_scans(), bombs.jpeg_scans(scans=10), bombs.BOMBS["png_deep"](), bombs.BOMBS["tiff_float"]()]
+    order = random.Random(threading.get_ident())
     while target.going():
-        for image in images:
-            name = f"bomb {random.random()}".encode()
-            target.ask("POST", "/classes", FORM, body=_form(_part("name", name, None), *[_part("shots", image)] * 10))
+        name, image = f"bomb {order.random()}".encode(), _bomb(order.choice(_SHOTS))
+        target.ask("POST", "/classes", FORM, body=_form(_part("name", name, None), *[_part("shots", image)] * 10))
 
 
 # Work that is allowed, in numbers
 
 
-@planned(known=True, callers=50)
+@planned(known=True, callers=8)
 def pinned_versions(target: Target) -> None:
     body = _form(_part("images", target_image()))
     numbers = random.Random(threading.get_ident())
@@ -378,7 +379,7 @@ def six_hundred_streams(target: Target) -> None:
     _hold(target, 600, target.head("GET", "/sessions/1/events"), b"")
 
 
-@planned(known=True, callers=50)
+@planned(known=True, callers=8)
 def predictions_whose_callers_leave(target: Target) -> None:
     body = _form(*[_part("images", target_image())] * 16)
     while target.going():
@@ -408,6 +409,12 @@ def pages_and_documents(target: Target) -> None:
 def target_image() -> bytes:
     """An honest image: a small one."""
     return bombs.png_flat((64, 64))
+
+
+def get_ready(name: str) -> None:
+    """What takes long to make and is no part of the attack."""
+    for bomb in ATTACKS[name].bombs:
+        _bomb(bomb)
 
 
 def carry_out(name: str, target: Target) -> None:

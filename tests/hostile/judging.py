@@ -58,7 +58,7 @@ class Besieged:
 
     def __init__(self, home: Path, **settings: str) -> None:
         environment = {"PROTOQUAD_HOME": str(home), "PROTOQUAD_WORKER": "false", **settings}
-        self.key = self._key(environment)
+        self.key, self.attackers_key = self._key(environment), self._key(environment)
         self.service = Service(environment)
         self.service.client.headers["Authorization"] = f"Bearer {self.key}"
         for colour in ("red", "blue"):
@@ -77,6 +77,7 @@ class Besieged:
 
     @staticmethod
     def _key(environment: dict[str, str]) -> str:
+        """Of a caller that may do everything; the database is made if there is none."""
         for command in (["migrate"], ["keys", "create", "test"]):
             done = subprocess.run(
                 [sys.executable, "-m", "protoquad", *command],
@@ -101,23 +102,32 @@ class Besieged:
         return sum(one.status == psutil.CONN_ESTABLISHED for one in self.process.net_connections(kind="tcp"))
 
     def suffer(self, name: str, seconds: float, scale: float, bounds: Bounds) -> Report:
-        before = self.memory()
-        with self._peak() as peak, self._friend() as friend:
-            answers = self._attacked(name, seconds, scale)
+        with self._attacker(name, seconds, scale) as attacker:
+            before = self.memory()
+            with self._peak() as peak, self._friend() as friend:
+                said, complaint = attacker.communicate("go\n", timeout=seconds + 120)
+        assert attacker.returncode == 0, complaint[-2000:]
+        answers = Counter(json.loads(said))
         quiet = max(self.quiet, bounds.least_quiet)
         faults = list(self._faults(friend, answers, peak[0] - before, quiet, bounds))
         if not self._quiet_again():
             faults.append(f"{self.connections()} connections are open {SECONDS_TO_CLOSE:g} s later")
         return Report(name, friend.livez.longest, friend.predict.longest, quiet, peak[0] - before, answers, faults)
 
-    def _attacked(self, name: str, seconds: float, scale: float) -> Counter[str]:
-        """By a process of its own: the friend's time is not the attacker's."""
-        key = self.key if ATTACKS[name].known else ""
+    @contextmanager
+    def _attacker(self, name: str, seconds: float, scale: float) -> "Iterator[subprocess.Popen[str]]":
+        """A process of its own, ready to begin: the friend's time is not the attacker's."""
+        key = self.attackers_key if ATTACKS[name].known else ""
         arguments = [name, self.host, str(self.port), str(seconds), str(scale), key]
         command = [sys.executable, "-m", "tests.hostile.attacker", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 120, check=False)
-        assert done.returncode == 0, done.stderr[-2000:]
-        return Counter(json.loads(done.stdout))
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as attacker:
+            try:
+                assert attacker.stdout is not None
+                assert attacker.stdout.readline() == "ready\n"
+                yield attacker
+            finally:
+                attacker.kill()
 
     @staticmethod
     def _faults(friend: Friend, answers: Counter[str], memory: int, quiet: float, bounds: Bounds) -> Iterator[str]:
