@@ -1,7 +1,7 @@
 """Work for a caller is work for nobody once the caller has left, or once it has taken too long."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -9,31 +9,40 @@ from starlette.requests import ClientDisconnect
 
 from service.errors import Problem
 
+WHEN_GONE = "protoquad.when_gone"
+"""In the scope of a request: tells its connection whom to call when the client leaves. To ask by ASGI alone would take a
+task of its own for every request."""
+
 Result = TypeVar("Result")
+WhenGone = Callable[[Callable[[], object]], None]
 
 
 async def while_wanted(
     request: Request, work: "Coroutine[Any, Any, Result] | asyncio.Future[Result]", seconds: float
 ) -> Result:
-    """The result of the work, which is cancelled when the caller leaves or the time is over.
+    """The result of the work, which is cancelled when the caller leaves or the time is over."""
+    working, gone = asyncio.ensure_future(work), False
 
-    Call it when the body has been read: from then on a caller has nothing more to say but goodbye.
-    """
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
-    leaving.add_done_callback(lambda _: working.cancel())
+    def leave() -> None:
+        nonlocal gone
+        gone = True
+        working.cancel()
+
+    when_gone: WhenGone | None = request.scope.get(WHEN_GONE)
+    if when_gone is not None:
+        when_gone(leave)
     loop = asyncio.get_running_loop()
     timer = loop.call_later(seconds, working.cancel)
     try:
         return await working
     except asyncio.CancelledError:
-        if leaving.done():
+        if gone:
             raise ClientDisconnect from None
         if timer.when() <= loop.time():
             raise _too_long(seconds) from None
         raise
     finally:
         timer.cancel()
-        leaving.cancel()
 
 
 async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
@@ -45,11 +54,6 @@ async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
         await asyncio.wait({working})
         working.exception()  # asked for, so that asyncio does not report it: nobody is left to hear of it
         raise
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _too_long(seconds: float) -> Problem:

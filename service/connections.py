@@ -10,6 +10,7 @@ import json
 import resource
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -20,6 +21,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from service.abandonment import WHEN_GONE
 from service.errors import Problem
 from service.request_turns import RequestTurns
 
@@ -130,6 +132,7 @@ class Connection(HttpToolsProtocol):
         self._overhead = 0  # bytes of the request so far that are not its body: head, chunk sizes, trailers
         self._body_bytes = 0
         self._refused = False
+        self._callback: Callable[[], object] | None = None
 
     # What a client keeps us waiting for
 
@@ -181,6 +184,18 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.group.closing -= self._refused
         super().connection_lost(exc)
+        self._leave()
+
+    def when_gone(self, callback: Callable[[], object]) -> None:
+        """Have this called when the client leaves before it is answered; the last one who asks for it is called."""
+        self._callback = callback
+        if self.transport.is_closing():
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._callback is not None and self.cycle is not None and not self.cycle.response_complete:
+            self._callback()
+        self._callback = None
 
     def data_received(self, data: bytes) -> None:
         if self._refused:  # read and thrown away: closing with unread bytes would lose the client our answer
@@ -212,6 +227,7 @@ class Connection(HttpToolsProtocol):
             super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        cycle.scope[WHEN_GONE] = self.when_gone
         start = partial(super()._start_asgi_task, cycle, app)
         if cycle.scope["path"] in HEALTH:
             start()
@@ -229,6 +245,10 @@ class Connection(HttpToolsProtocol):
         self._receiving = False
         if not self._refused:
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._callback = None
+        super().on_response_complete()
 
     # Refusals below the application
 
@@ -249,6 +269,7 @@ class Connection(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # whoever works for this client may stop
             self.cycle.message_event.set()
+            self._leave()
         if not answering:
             self.transport.write(_as_bytes(problem))
         self.flow.resume_reading()
