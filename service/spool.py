@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 
 from service.errors import RETRY_SECONDS, Problem
 
-IN_MEMORY = 2 * 1024 * 1024  # bytes of one request: as much as a few photographs
+IN_MEMORY = 8 * 1024 * 1024  # bytes of one request: as much as a few photographs
 
 
 class _File:
