@@ -68,6 +68,15 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def protoquad(home: Path, backbone: str, log: Path, *, worker: bool = False) -> Iterator[Server]:
+    with protoquad_at(None, home, backbone, log, worker=worker) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def protoquad_at(
+    checkout: Path | None, home: Path, backbone: str, log: Path, *, worker: bool = False
+) -> Iterator[Server]:
+    """The service of this checkout; without one, of what is installed."""
     port = free_port()
     environment = {
         "PROTOQUAD_HOME": str(home),
@@ -78,7 +87,7 @@ def protoquad(home: Path, backbone: str, log: Path, *, worker: bool = False) -> 
         "PROTOQUAD_MAX_CLASSES": "1000000",  # what many cost is measured, not that they are refused
     }
     command = ["-m", "protoquad", "serve", "--port", str(port)]
-    with _running("protoquad", port, command, environment, log) as process:
+    with _running("protoquad", port, command, environment, log, checkout) as process:
         yield Server("protoquad", port, process, field="images", ours=True)
 
 
@@ -92,12 +101,13 @@ def peer(name: str, backbone: str, prototypes: Path, log: Path) -> Iterator[Serv
 
 @contextlib.contextmanager
 def _running(
-    name: str, port: int, command: list[str], environment: dict[str, str], log: Path
+    name: str, port: int, command: list[str], environment: dict[str, str], log: Path, folder: Path | None = None
 ) -> "Iterator[subprocess.Popen[bytes]]":
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, *command],
             env={**os.environ, **environment},
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
