@@ -10,8 +10,8 @@ from starlette.requests import ClientDisconnect
 from service.errors import Problem
 
 WHEN_GONE = "protoquad.when_gone"
-"""In the scope of a request: tells its connection whom to call when the client leaves. To ask by ASGI alone would take a
-task of its own for every request."""
+"""In the scope of a request: tells its connection whom to call when the client leaves. To ask by ASGI alone would take
+a task of its own for every request."""
 
 Result = TypeVar("Result")
 WhenGone = Callable[[Callable[[], object]], None]
