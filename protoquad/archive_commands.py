@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from migrations import schema
 from protoquad.plain_errors import plain_errors, settings
+from protoquad.progress_bar import progress_bar
 from protoquad.ready_database import ready_database
 from protoquad.whole_files import embedded_file, plain_file_errors, put_in_place, require_place
 from service.archives import Checked, checked
@@ -32,7 +32,7 @@ def export(
     with plain_errors("stopped; no archive was written"), plain_file_errors(file):
         chosen = settings()
         require_place(file, embedded_file(chosen), force=force)
-        with ready_database(chosen) as database, _bar("exporting") as told:
+        with ready_database(chosen) as database, progress_bar("exporting") as told:
             _export(database, model, file.resolve(), told, force=force)
         _say(f"model '{model}' is in {file} ({file.stat().st_size / MEGABYTE:,.1f} MB)")
 
@@ -48,7 +48,7 @@ def import_(
         chosen = settings()
         wanted = None if model is None else names.model_name(model)
         with _checked(file, chosen) as found, ready_database(chosen) as database:
-            with _bar("importing") as told:
+            with progress_bar("importing") as told:
                 arrived = archive.read(found.path, database, wanted or found.model, told)
             _tell(database, arrived)
 
@@ -66,7 +66,7 @@ def _export(database: Database, model: str, file: Path, told: archive.Told, *, f
 @contextmanager
 def _checked(file: Path, chosen: Settings) -> Iterator[Checked]:
     with ExitStack() as held:
-        with _bar("checking") as told:
+        with progress_bar("checking") as told:
             found = held.enter_context(checked(file, chosen, told))
         yield found
 
@@ -77,15 +77,6 @@ def _tell(database: Database, model: Model) -> None:
     _say(f"model '{model.name}' is here: version {model.head}, {number} {'class' if number == 1 else 'classes'}")
     if waiting:
         _say(f"{waiting} of them will be refined by the session that is queued now")
-
-
-@contextmanager
-def _bar(what: str) -> Iterator[archive.Told]:
-    console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda copied, total: bar.update(task, completed=copied, total=total)
 
 
 def _say(line: str) -> None:
