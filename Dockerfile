@@ -42,7 +42,7 @@ RUN --mount=type=cache,target=/var/cache/pip \
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/protoquad --shell /usr/sbin/nologin protoquad \
-    && install --directory --owner protoquad --group protoquad /var/lib/protoquad /var/cache/protoquad
+    && install --directory --mode 0700 --owner protoquad --group protoquad /var/lib/protoquad /var/cache/protoquad
 # Two layers: a release that changes no dependency is a download of some hundred kilobytes.
 COPY --from=dependencies /opt/protoquad /opt/protoquad
 COPY --from=package /package /opt/protoquad

@@ -128,15 +128,20 @@ def _exchanged(
     os.set_blocking(to, False)
     unsent = [memoryview(part) for part in parts]
     answer = bytearray()
+    ready = select.poll()  # not select.select, which knows no descriptor above 1023
+    ready.register(back, select.POLLIN)
+    ready.register(to, select.POLLOUT)
     while not _is_complete(answer):
         if abandoned():
             raise Abandoned
         if time.monotonic() > deadline:
             raise TimeoutError
-        readable, writable, _ = select.select([back], [to] if unsent else [], [], _LOOK_SECONDS)
-        if writable:
+        found = dict(ready.poll(1000 * _LOOK_SECONDS))
+        if to in found:
             _send(to, unsent)
-        if readable:
+            if not unsent:
+                ready.unregister(to)
+        if back in found:
             some = os.read(back, _PIPE_BYTES)
             if not some:
                 return None

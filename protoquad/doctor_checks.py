@@ -159,12 +159,11 @@ def _unservable(database: Database) -> dict[str, str]:
 
 
 def _is_safetensors(blob: bytes) -> bool:
-    from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
         load(blob)
-    except SafetensorError:
+    except Exception:  # on damaged bytes it raises whatever its parsing ran into
         return False
     return True
 

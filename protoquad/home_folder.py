@@ -8,7 +8,7 @@ import os
 import shlex
 import sqlite3
 import stat
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from protoquad.plain_errors import Refused
@@ -95,6 +95,12 @@ def close_to_others(paths: list[Path]) -> None:
         path.chmod(OWNER_ONLY_FOLDER if path.is_dir() else OWNER_ONLY_FILE)
 
 
+def make_cache_home(home: Path) -> None:
+    """For caches alone, where the database is elsewhere: a home that cannot be made keeps nobody from serving."""
+    with suppress(Refused):
+        make_home(home)
+
+
 def may_hold_deleted(file: Path) -> bool:
     """Whether images that an earlier release deleted may still be in the file's free pages."""
     with closing(_opened(file)) as connection:
@@ -107,6 +113,9 @@ def overwrite_deleted(file: Path) -> None:
     with closing(_opened(file)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("VACUUM")
+        (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise Refused(f"another program has {file.absolute()} open, so deleted images stay in it; stop it first")
         connection.execute(f"PRAGMA user_version = {OVERWRITES_DELETED}")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

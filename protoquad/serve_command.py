@@ -15,7 +15,7 @@ import typer
 from core.cores import let_threads_finish
 from protoquad import logs
 from protoquad.allocator import few_arenas
-from protoquad.home_folder import warnings
+from protoquad.home_folder import make_cache_home, warnings
 from protoquad.home_lock import only_service
 from protoquad.plain_errors import Refused, plain_errors, settings
 from protoquad.ready_database import ready_database
@@ -44,6 +44,8 @@ def serve(
         with contextlib.ExitStack() as stack:
             if chosen.embedded:
                 stack.enter_context(only_service(chosen.home))
+            else:
+                make_cache_home(chosen.home)
             database = stack.enter_context(ready_database(chosen))
             _require_key(database, chosen)
             _look_after_files(database, chosen)

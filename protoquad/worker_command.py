@@ -8,7 +8,7 @@ import typer
 
 from migrations import schema
 from protoquad import logs
-from protoquad.home_folder import warnings
+from protoquad.home_folder import make_cache_home, warnings
 from protoquad.plain_errors import plain_errors, settings
 from protoquad.ready_database import opened_database
 from store.database import sqlite_file
@@ -27,6 +27,8 @@ def worker(
         logs.set_up(chosen)
         if parent is not None:
             os.nice(NICENESS)
+        if not chosen.embedded:
+            make_cache_home(chosen.home)
         with opened_database(chosen, may_create=False) as database:
             schema.require_current(database)
             if parent is None:  # else the service that started this worker has said so

@@ -1,9 +1,9 @@
 """Work for a caller is work for nobody once the caller has left, or once it has taken too long."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+import anyio
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
@@ -17,43 +17,25 @@ Result = TypeVar("Result")
 WhenGone = Callable[[Callable[[], object]], None]
 
 
-async def while_wanted(
-    request: Request, work: "Coroutine[Any, Any, Result] | asyncio.Future[Result]", seconds: float
-) -> Result:
-    """The result of the work, which is cancelled when the caller leaves or the time is over."""
-    working, gone = asyncio.ensure_future(work), False
+async def while_wanted(request: Request, work: Awaitable[Result], seconds: float) -> Result:
+    """The result of the work, which is cancelled when the caller leaves or the time is over.
+
+    Cancelled by a scope of anyio's, which waits for a thread that is at work: a transaction that has begun is written
+    to its end, and no more threads are busy than may be.
+    """
+    gone = False
 
     def leave() -> None:
         nonlocal gone
         gone = True
-        working.cancel()
+        scope.cancel()
 
     when_gone: WhenGone | None = request.scope.get(WHEN_GONE)
-    if when_gone is not None:
-        when_gone(leave)
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(seconds, working.cancel)
-    try:
-        return await working
-    except asyncio.CancelledError:
-        if gone:
-            raise ClientDisconnect from None
-        if timer.when() <= loop.time():
-            raise _too_long(seconds) from None
-        raise
-    finally:
-        timer.cancel()
-
-
-async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of work that is done whole, whoever leaves meanwhile: a transaction, say."""
-    working = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait({working})
-        working.exception()  # asked for, so that asyncio does not report it: nobody is left to hear of it
-        raise
+    with anyio.move_on_after(seconds) as scope:
+        if when_gone is not None:
+            when_gone(leave)
+        return await work
+    raise ClientDisconnect if gone else _too_long(seconds)
 
 
 def _too_long(seconds: float) -> Problem:

@@ -127,6 +127,7 @@ def _parts(app: FastAPI) -> Parts:
     _have_default_model(database, settings)
     app.state.keyring.refresh()
     networks = Networks(chosen_device(settings.device), settings.engine, settings.prepared, settings.prepare_seconds)
+    app.state.networks = networks  # for whoever stops the service while it starts
     shelf = Shelf(database, NetworkLoader(networks), pinned_classes=settings.pinned_classes)
     batcher = Batcher(settings.queue_images, metrics.batched, _shape(networks))
     metrics.queue_images.set_function(lambda: batcher.queued)

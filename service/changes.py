@@ -5,6 +5,7 @@ and nothing is written.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from core.bank import ClassId
 from hints.sending import Hints
 from learners.blobs import from_blob
 from learners.openness import openness
+from learners.single_flight import Busy
 from learners.teaching import Taught, openness_with, taught
 from service.engine.shelf import Served, Shelf
 from service.errors import Problem
@@ -78,16 +80,21 @@ class Changes:
         with self.database.read() as db:
             classes.require_free(db, model_id, name)
 
-    def stored_shots(self, model_id: ModelId, class_id: int, more: int) -> list[Picture]:
-        """Those of a class that is to get so many more."""
+    def stored_shots(self, model_id: ModelId, class_id: int, more: int) -> list[int]:
+        """The keys of those of a class that is to get so many more."""
         with self.database.read() as db:
             classes.get(db, model_id, class_id)
-            stored = classes.shots_of(db, model_id, [class_id])
+            stored = classes.shot_keys(db, model_id, class_id)
         if len(stored) + more > self.settings.max_shots:
             raise LimitReached(
                 f"class {class_id} has {len(stored)} shots; {more} more would be beyond {self.settings.max_shots}"
             )
         return stored
+
+    def stored_shot(self, key: int) -> Picture:
+        """One at a time: together they may have gigabytes."""
+        with self.database.read() as db:
+            return classes.shot(db, key)
 
     def teach(self, served: Served, name: str, lesson: Lesson, features: Tensor) -> Outcome:
         """A new class from the features of its shots, (S, V, M)."""
@@ -164,8 +171,8 @@ class Changes:
         with self.database.write() as db:
             row = catalogue.locked(db, catalogue.get(db, model).id)
             renamed = classes.rename(db, row, class_id, name)
-        served = self.shelf.refresh(model)
         self._tell(model)
+        served = self.shelf.refresh(model)
         return ClassBody.of(renamed, known=class_id in served.classifier.known_ids)
 
     def activate(self, model: str, number: int, request_id: str) -> Version:
@@ -176,8 +183,9 @@ class Changes:
             waits = any(waiting.id in known for waiting in classes.waiting(db, row.id))
             # The session that was theirs may have found another head.
             session = self._enqueue(db, row, request_id) if waits else None
-        self.shelf.refresh(model)
         self._tell(model, session)
+        with suppress(Busy):  # it is active all the same; this process catches up when its backbone is there
+            self.shelf.refresh(model)
         return version
 
     def _enqueue(self, db: Session, model: Model, request_id: str) -> SessionId:

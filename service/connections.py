@@ -62,7 +62,7 @@ class ConnectionLimits:
 def allowed_connections(wanted: int) -> int:
     """As many as wanted, or as this process may have open files for; its soft limit is raised first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + RESERVED + SPARE_FILES + len(list(Path("/proc/self/fd").iterdir()))
+    needed = wanted + RESERVED + SPARE_FILES + len(list(Path("/dev/fd").iterdir()))
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -107,8 +107,8 @@ class Connections:
         A few at once, so that a flood of connections does not cost a look at all of them each.
         """
         now = time.monotonic()
-        waiting = [one for one in connections if one.observe(now) not in (None, "close")]
-        waiting.sort(key=lambda one: one.waiting_since)
+        waiting = [one for one in connections if one.observe(now) not in (None, "close") and not one.is_closing]
+        waiting.sort(key=lambda one: (one.waiting_for() == "body", one.waiting_since))  # who sends something goes last
         for connection in waiting[: max(1, self.limits.connections // 32)]:
             self._closed["to_make_room"] += 1
             connection.make_way()
@@ -132,6 +132,8 @@ class Connection(HttpToolsProtocol):
         self._overhead = 0  # bytes of the request so far that are not its body: head, chunk sizes, trailers
         self._body_bytes = 0
         self._refused = False
+        self._running: Any = None  # the request that is being answered; those sent ahead of it wait
+        self.is_closing = False  # by us, in a moment
         self._callback: Callable[[], object] | None = None
 
     # What a client keeps us waiting for
@@ -166,7 +168,12 @@ class Connection(HttpToolsProtocol):
         if self._receiving and self.group.closing < RESERVED:
             self._refuse(_busy())
         else:
+            self._close_soon()
             self.transport.abort()
+
+    def _close_soon(self) -> None:
+        self.group.closing += not self.is_closing
+        self.is_closing = True
 
     # Bounds
 
@@ -182,20 +189,22 @@ class Connection(HttpToolsProtocol):
             self.app = _HealthOnly(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.group.closing -= self._refused
+        self.group.closing -= self.is_closing
         super().connection_lost(exc)
         self._leave()
 
     def when_gone(self, callback: Callable[[], object]) -> None:
         """Have this called when the client leaves before it is answered; the last one who asks for it is called."""
         self._callback = callback
+        if not self.pipeline:
+            self.flow.resume_reading()  # it is paused after a large body, and the client's leaving would not be heard
         if self.transport.is_closing():
             self._leave()
 
     def _leave(self) -> None:
-        if self._callback is not None and self.cycle is not None and not self.cycle.response_complete:
-            self._callback()
-        self._callback = None
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
 
     def data_received(self, data: bytes) -> None:
         if self._refused:  # read and thrown away: closing with unread bytes would lose the client our answer
@@ -227,6 +236,7 @@ class Connection(HttpToolsProtocol):
             super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
         cycle.scope[WHEN_GONE] = self.when_gone
         start = partial(super()._start_asgi_task, cycle, app)
         if cycle.scope["path"] in HEALTH:
@@ -263,12 +273,14 @@ class Connection(HttpToolsProtocol):
         if self._refused or self.transport.is_closing():
             return
         self._refused = True
-        self.group.closing += 1
+        self._close_soon()
         self._unset_keepalive_if_required()
-        answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # whoever works for this client may stop
-            self.cycle.message_event.set()
+        self.pipeline.clear()
+        running = self._running if self._running is not None and not self._running.response_complete else None
+        answering = running is not None and running.response_started
+        if running is not None:
+            running.disconnected = True  # whoever works for this client may stop
+            running.message_event.set()
             self._leave()
         if not answering:
             self.transport.write(_as_bytes(problem))

@@ -74,10 +74,13 @@ async def seen_in(uploads: Sequence[Upload], look: Look) -> list[Seen]:
     return _usable(await each(_looking(look, len(uploads), keeps=True), uploads))
 
 
-async def seen_again(pictures: Sequence[Picture], framing: Framing, augmented: int) -> list[Tensor]:
-    """The views of stored images, as when they were taught."""
+async def seen_again(
+    load: Callable[[int], Picture], keys: Sequence[int], framing: Framing, augmented: int
+) -> list[Tensor]:
+    """The views of stored images, as when they were taught; each is loaded when it is its turn."""
 
-    def one(picture: Picture) -> "Seen | _Later[Seen]":
+    def one(key: int) -> "Seen | _Later[Seen]":
+        picture = load(key)
         look = Look(
             sharp_side(framing),
             STORED,
@@ -86,7 +89,7 @@ async def seen_again(pictures: Sequence[Picture], framing: Framing, augmented: i
         )
         return _seen(look, picture.scaled or picture.data)
 
-    return [seen.view for seen in await each(one, pictures)]
+    return [seen.view for seen in await each(one, keys)]
 
 
 def hand_over(uploads: Sequence[Upload], look: Look, to: Callable[[list[Tensor]], None], answer: "Future[Any]") -> None:
@@ -129,7 +132,7 @@ def _seen(look: Look, data: bytes, *, keeps: bool = False) -> "Seen | _Later[See
         image = look.decoded_apart(data, wanted)
         return Seen(look.see(image, data), small_form(image) if keeps else None)
 
-    return _Later(_COSTLY, len(data), apart)
+    return _Later(_COSTLY, len(data), apart, bounded=not look.trusted)
 
 
 def _looking(
@@ -202,6 +205,7 @@ class _Later(Generic[Result]):
     lane: _Lane
     size: int  # bytes that it holds
     step: Callable[[Waiting], Result]
+    bounded: bool = True  # whether it counts for how long a request may take
 
 
 @dataclass(eq=False)
@@ -248,7 +252,7 @@ class _Round(Generic[Thing, Result]):
         start = time.monotonic()
         if start - since > PATIENCE:
             raise Overloaded(f"the image has waited {PATIENCE:g} seconds to be decoded")
-        if self.seconds > MOST_SECONDS:
+        if self.seconds > MOST_SECONDS and later.bounded:
             raise ImageTooCostly(f"the costly images of this request take over {MOST_SECONDS:g} seconds; send fewer")
         result = later.step(lambda: not self.answer.done())
         if later.lane is _COSTLY:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from core.images import Framing
 from learners.pictures import VIEWS_AT_ONCE, own_views, sharp_side, views_to_teach_with
-from service.abandonment import to_its_end
 from service.changes import Changes, Idempotency, Lesson, Moved, Outcome
 from service.decoding import Look, Seen, seen_again, seen_in
 from service.engine.batching import Batcher
@@ -113,7 +112,7 @@ class Teacher:
         framing = served.network.framing
         stored = await run_sync(self.changes.stored_shots, served.model_id, class_id, len(lesson.uploads))
         new = await self._seen(lesson.uploads, framing)
-        old = await seen_again(stored, framing, new[0].view.shape[0] - 1)
+        old = await seen_again(self.changes.stored_shot, stored, framing, new[0].view.shape[0] - 1)
         features = _Features(self.batcher, [*old, *(one.view for one in new)])
         kept = replace(lesson, scaled=[one.scaled for one in new])
 
@@ -129,7 +128,7 @@ class Teacher:
 
         async def attempt(served: Served) -> Outcome:
             seen = await features.under(served.network)
-            return await to_its_end(run_sync(write, served, seen))
+            return await run_sync(write, served, seen)
 
         async with self._lock(model):
             return await self._on_head(model, attempt)

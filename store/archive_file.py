@@ -79,7 +79,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 def allow(connection: sqlite3.Connection, largest: int) -> None:
     """Let values have so many bytes; a larger one is refused before it is read."""
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, largest)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest, 2**31 - 1))
 
 
 def shape(connection: sqlite3.Connection) -> dict[str, list[str]]:

@@ -164,6 +164,22 @@ def shots_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[P
     return _pictures(db, Shot, model_id, list(class_ids))
 
 
+def shot_keys(db: Session, model_id: ModelId, class_id: int) -> list[int]:
+    """In the order in which they came."""
+    own = select(Shot.id).where(Shot.model_id == model_id, Shot.class_id == class_id)
+    return list(db.scalars(own.order_by(Shot.id)))
+
+
+def shot(db: Session, key: int) -> Picture:
+    """What is needed to look at it again: its small form, where it has one."""
+    row = db.execute(
+        select(Shot.class_id, Shot.sha256, func.coalesce(Shot.scaled, Shot.data)).where(Shot.id == key)
+    ).one_or_none()
+    if row is None:
+        raise NotThere("a shot of the class was deleted meanwhile; try again")
+    return Picture(*row)
+
+
 def stored_shots(db: Session, model_id: ModelId, class_id: int) -> int:
     own = select(func.count()).where(Shot.model_id == model_id, Shot.class_id == class_id)
     return db.execute(own).scalar_one()

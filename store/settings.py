@@ -56,7 +56,7 @@ class Settings(BaseSettings):
         120.0, description="Time in which an image must have been seen; then the request is answered 503."
     )
     max_connections: PositiveInt = Field(
-        1000, description="Open connections; where there are more, those that do nothing are closed."
+        1000, description="Open connections; where there are more, those that wait for their client are closed."
     )
     max_bodies_bytes: PositiveInt = Field(
         512 * MEGABYTE, description="Bytes of all requests in flight together; more are answered 503."

@@ -94,3 +94,38 @@ def test_an_answer_that_takes_too_long_is_a_503(start: Start) -> None:
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     assert refused.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("size", [1_000, 200_000, 500_000, 1_000_000, 3_000_000])
+def test_leaving_is_heard_whatever_the_size_of_the_body(start: Start, size: int) -> None:
+    """A server stops reading while a large body waits; afterwards it must look at the connection again."""
+    service = start()
+    service.learner().taught("red")
+    image = shots_of("red", range(1))[0][1][1]
+    files = [("images", ("a.png", image + bytes(size), "image/png"))]
+    request = service.http.build_request("POST", "/predict", files=files)
+
+    with service.held_up():
+        leave(request, lambda: service.parts.batcher.queued)
+        until(lambda: service.parts.batcher.queued == 0, "the queue is empty")
+
+
+def test_callers_that_leave_take_no_more_threads_than_there_may_be(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who leaves while a thread works for it leaves that thread counted."""
+    service = start()
+    busy, go_on = [], threading.Event()
+
+    def slow(*_: Any) -> None:
+        busy.append(threading.get_ident())
+        go_on.wait(60)
+
+    monkeypatch.setattr(service.parts.teacher.changes, "require_free", slow)
+    request = service.http.build_request("POST", "/classes", data={"name": "red"}, files=shots_of("red"))
+    for number in range(60):
+        leave(request, lambda wanted=min(number + 1, 40): len(busy) >= wanted)  # type: ignore[misc]
+    at_most = len(busy)
+    go_on.set()
+
+    assert at_most <= 40

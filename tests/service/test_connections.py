@@ -270,3 +270,32 @@ def test_a_refused_client_may_go_on_sending_and_still_hears_why(app: FastAPI) ->
         heard = hear_out(connection)
 
     assert problem(heard)["status"] == 431
+
+
+def test_a_crowd_costs_few_connections(app: FastAPI) -> None:
+    """As many make room as come, not all that wait."""
+    patient = ConnectionLimits(connections=320, head_seconds=60, body_seconds=60)
+    with serving(app, patient) as server, ExitStack() as stack:
+        for _ in range(320):
+            stack.enter_context(server.connect())
+        until(lambda: len(server.server_state.connections) == 320, "all are there")
+        for _ in range(30):
+            stack.enter_context(server.connect())
+        server.converse(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        left = len(server.server_state.connections)
+
+    assert left >= 250
+
+
+def test_a_refusal_behind_a_running_request_breaks_nothing(
+    app: FastAPI, release: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The running one is told that its client is gone; nothing is written behind the refusal."""
+    with serving(app) as server, server.connect() as connection:
+        connection.sendall(GET.replace(b"livez", b"work") + GET * 20)
+        heard = connection.recv(65536)
+        release.set()
+        rest = hear_out(connection)
+
+    assert problem(heard + rest)["status"] == 400
+    assert not [line for line in caplog.records if "Exception in ASGI" in line.message]

@@ -265,7 +265,7 @@ def test_a_stored_image_shows_the_same_views_from_its_small_form(data: bytes) ->
     assert seen.scaled is not None
 
     pictures = [Picture(1, digest(data), data, form) for form in (seen.scaled, None)]
-    again = asyncio.run(seen_again(pictures, FRAMING, 3))
+    again = asyncio.run(seen_again(pictures.__getitem__, range(2), FRAMING, 3))
 
     assert len(seen.scaled) < 1_500_000
     assert [torch.equal(seen.view, view) for view in again] == [True, True]
