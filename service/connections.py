@@ -29,7 +29,9 @@ HEALTH = frozenset({"/livez", "/readyz"})
 MAX_HEAD = 32 * 1024  # bytes: a key, some cookies and a few proxies' headers take a tenth of it
 MAX_PIPELINED = 8  # requests sent ahead on one connection
 ACCEPTED_PER_TURN = 64  # connections, in each turn of the event loop
-SPARE_FILES = 96 + ACCEPTED_PER_TURN  # descriptors for the database, files, event loop and Redis; and for listening
+# Descriptors for listening, for two turns of connections that came while others close, and for the database and files.
+# Without a spare one libuv throws away every connection that waits to be accepted.
+SPARE_FILES = 4 * ACCEPTED_PER_TURN
 RESERVED = 16  # connections beyond the bound, for health checks
 SECONDS_BETWEEN_SWEEPS = 0.5
 SECONDS_BETWEEN_LOGS = 10.0

@@ -253,7 +253,7 @@ def test_while_all_connections_work_only_health_is_answered(app: FastAPI, releas
 def test_few_open_files_mean_few_connections() -> None:
     """Where the process may open no more files, the bound is what it may open."""
     code = (
-        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300));"
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400));"
         "from service.connections import allowed_connections; print(allowed_connections(1000))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
