@@ -105,6 +105,8 @@ def _jpeg(data: bytes) -> Inspection:
     scans = 1 if single else _scans(data, header.scan)
     if header.exif > MOST_EXIF or header.taken_apart > MOST_METADATA:
         return _odd(data, f"{header.exif} segments of EXIF and {header.taken_apart} bytes of tables", header.pixels)
+    if scans >= MOST_MARKERS:
+        return _odd(data, f"{MOST_MARKERS} or more markers between its scans", header.pixels)
     odd = header.exif > 1 or header.long_directory or header.taken_apart > 2 * MUCH_METADATA
     if odd or header.kind not in _COMMON_FRAMES:
         return Inspection(Cost.COSTLY, header.pixels, scans)

@@ -19,6 +19,7 @@ from PIL import Image
 
 from core.errors import BrokenImage, ImageError, ImageTooCostly
 from learners.decoder_main import REQUEST
+from learners.single_flight import Busy
 
 SECONDS = 10  # of computing; the heaviest honest image takes about two
 STORED_SECONDS = 120  # for what was accepted before there was a bound: a session must not fail on it for ever
@@ -79,7 +80,10 @@ class DecoderProcess:
 
     def _exchange(self, parts: list[bytes], seconds: int, abandoned: Callable[[], bool]) -> bytes | None:
         """Send a request; its answer, or None where the process ended before it had given one."""
-        child = self._started()
+        try:
+            child = self._started()
+        except OSError as error:  # no descriptor or process is left for it
+            raise Busy(f"no process can be started to decode the image ({error.strerror})") from error
         try:
             return _exchanged(child, parts, time.monotonic() + _WALL * seconds, abandoned)
         except TimeoutError:

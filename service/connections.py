@@ -8,6 +8,7 @@ is at work, a further one is answered 503, unless it asks for the service's heal
 import asyncio
 import json
 import resource
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import structlog
+from httptools import HttpRequestParser
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -32,6 +34,7 @@ ACCEPTED_PER_TURN = 64  # connections, in each turn of the event loop
 # Descriptors for listening, for two turns of connections that came while others close, and for the database and files.
 # Without a spare one libuv throws away every connection that waits to be accepted.
 SPARE_FILES = 4 * ACCEPTED_PER_TURN
+_OF_UPGRADES = frozenset({b"upgrade", b"connection", b"http2-settings"})
 RESERVED = 16  # connections beyond the bound, for health checks
 SECONDS_BETWEEN_SWEEPS = 0.5
 SECONDS_BETWEEN_LOGS = 10.0
@@ -116,8 +119,9 @@ class Connections:
             connection.make_way()
         return bool(waiting)
 
-    def refused(self) -> None:
-        self._closed["refused"] += 1
+    def count(self, what: str) -> None:
+        """One more for the next line in the log."""
+        self._closed[what] += 1
 
 
 class Connection(HttpToolsProtocol):
@@ -133,6 +137,8 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         self._overhead = 0  # bytes of the request so far that are not its body: head, chunk sizes, trailers
         self._body_bytes = 0
+        self._data = b""  # that is being parsed
+        self._offered_upgrade = False
         self._refused = False
         self._running: Any = None  # the request that is being answered; those sent ahead of it wait
         self.is_closing = False  # by us, in a moment
@@ -184,7 +190,7 @@ class Connection(HttpToolsProtocol):
         allowed, there = self.group.limits.connections, len(self.connections) - self.group.closing
         if there <= allowed or self.group.make_room(self.connections - {self}):
             return
-        self.group.refused()
+        self.group.count("refused")
         if there > allowed + RESERVED:
             transport.abort()
         else:
@@ -192,18 +198,23 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.group.closing -= self.is_closing
+        self._end_requests()
         super().connection_lost(exc)
-        self._leave()
 
     def when_gone(self, callback: Callable[[], object]) -> None:
         """Have this called when the client leaves before it is answered; the last one who asks for it is called."""
         self._callback = callback
-        if not self.pipeline:
-            self.flow.resume_reading()  # it is paused after a large body, and the client's leaving would not be heard
+        self.flow.resume_reading()  # it is paused after a large body, and the client's leaving would not be heard
         if self.transport.is_closing():
-            self._leave()
+            self._end_requests()
 
-    def _leave(self) -> None:
+    def _end_requests(self) -> None:
+        """Nobody is left to be answered: neither the request that runs nor those sent ahead."""
+        for cycle in [self._running, *(queued for queued, _ in self.pipeline)]:
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self.pipeline.clear()
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()
@@ -212,7 +223,9 @@ class Connection(HttpToolsProtocol):
         if self._refused:  # read and thrown away: closing with unread bytes would lose the client our answer
             return
         self._overhead += len(data)
+        self._data = data
         super().data_received(data)
+        self._data = b""
         if self._overhead > MAX_HEAD + self._body_bytes // 8 and not self._refused:
             self._refuse(_head_too_large() if self._in_head else _problem(400, "the body comes in too small chunks"))
 
@@ -228,7 +241,8 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        if self._refused:
+        self._offered_upgrade = bool(self.parser.should_upgrade())
+        if self._refused or self._offered_upgrade:
             return
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD:
             self._refuse(_head_too_large())
@@ -236,6 +250,8 @@ class Connection(HttpToolsProtocol):
             self._refuse(_problem(400, f"more than {MAX_PIPELINED} requests were sent ahead on one connection"))
         else:
             super().on_headers_complete()
+            if self.pipeline:
+                self.flow.resume_reading()  # few may be sent ahead, and the client's leaving would not be heard
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
@@ -255,7 +271,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._overhead = 0
         self._receiving = False
-        if not self._refused:
+        if not (self._refused or self._offered_upgrade):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -265,10 +281,19 @@ class Connection(HttpToolsProtocol):
     # Refusals below the application
 
     def send_400_response(self, msg: str) -> None:
+        self.group.count("invalid")
         self._refuse(_problem(400, f"this is not HTTP/1.1 ({msg.rstrip('.').lower()})"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: the request is answered as if no upgrade had been asked for, and a log is not to be flooded."""
+        """Read the request as if no upgrade had been offered: the parser stops at one, before the request's body."""
+        error, method = sys.exc_info()[1], self.parser.get_method()
+        if method == b"CONNECT" or error is None:
+            self._refuse(_problem(400, "CONNECT is for proxies, and this is none"))
+            return
+        kept = [(name, value) for name, value in self.headers if name not in _OF_UPGRADES]
+        lines = [b"%b %b HTTP/1.1" % (method, self.url), *(b"%b: %b" % header for header in kept), b"", b""]
+        self.parser = HttpRequestParser(self)
+        super().data_received(b"\r\n".join(lines) + self._data[error.args[0] :])
 
     def _refuse(self, problem: Problem) -> None:
         """Answer and close: at once for new bytes, a moment later for the connection, so that the client hears it."""
@@ -277,15 +302,14 @@ class Connection(HttpToolsProtocol):
         self._refused = True
         self._close_soon()
         self._unset_keepalive_if_required()
-        self.pipeline.clear()
-        running = self._running if self._running is not None and not self._running.response_complete else None
-        answering = running is not None and running.response_started
-        if running is not None:
-            running.disconnected = True  # whoever works for this client may stop
-            running.message_event.set()
-            self._leave()
+        running = self._running
+        answering = running is not None and running.response_started and not running.response_complete
+        self._end_requests()
         if not answering:
             self.transport.write(_as_bytes(problem))
+        if self.group.closing > 2 * RESERVED:  # too many are being refused to wait for each of them
+            self.transport.close()
+            return
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()

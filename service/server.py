@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import socket
 from functools import partial
 from types import FrameType
@@ -40,6 +41,10 @@ class Server(uvicorn.Server):
         )
         self.app = app
         self.listener = listener
+        # Counted in the lines on connections: one for each would flood the log.
+        logging.getLogger("uvicorn.error").addFilter(
+            lambda line: not line.getMessage().startswith("Invalid HTTP request")
+        )
         self._sweeping: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -59,7 +59,7 @@ class Settings(BaseSettings):
         1000, description="Open connections; where there are more, those that wait for their client are closed."
     )
     max_bodies_bytes: PositiveInt = Field(
-        512 * MEGABYTE, description="Bytes of all requests in flight together; more are answered 503."
+        384 * MEGABYTE, description="Bytes of all requests in flight together; more are answered 503."
     )
     queue_images: PositiveInt = Field(512, description="Pictures waiting to be seen; more are answered 503.")
     max_streams: PositiveInt = Field(

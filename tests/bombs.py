@@ -65,6 +65,11 @@ def jpeg_hidden_scans(size: tuple[int, int] = LARGE, scans: int = 300) -> bytes:
     return _jpeg(size, 0xC2, 1, *parts)
 
 
+def jpeg_tiny_scans(size: tuple[int, int] = (2_500, 1), scans: int = 199_000) -> bytes:
+    """More scans than are counted, of hardly any pixels."""
+    return jpeg_empty_scans(size, scans)
+
+
 def jpeg_sequential_scans(size: tuple[int, int] = LARGE, scans: int = 300) -> bytes:
     """Baseline, with every component sent over and over again in a scan of its own."""
     return _jpeg(size, 0xC0, 3, *(_scan([number % 3], 0, 63, b"") for number in range(scans)))
@@ -422,6 +427,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "jpeg_arithmetic_scans": partial(jpeg_empty_scans, frame=0xCA),
     "jpeg_hidden_scans": jpeg_hidden_scans,
     "jpeg_sequential_scans": jpeg_sequential_scans,
+    "jpeg_tiny_scans": jpeg_tiny_scans,
     "jpeg_segments": partial(jpeg_segments, 3_000_000),
     "jpeg_exif_segments": partial(jpeg_exif_segments, 600),
     "jpeg_exif_entries": jpeg_exif_entries,

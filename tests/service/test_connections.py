@@ -1,5 +1,6 @@
 """A client that keeps the server waiting is closed, and neither its bytes nor its connections can use it up."""
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -299,3 +300,57 @@ def test_a_refusal_behind_a_running_request_breaks_nothing(
 
     assert problem(heard + rest)["status"] == 400
     assert not [line for line in caplog.records if "Exception in ASGI" in line.message]
+
+
+@pytest.mark.parametrize("split", [0, 10, 160, 200])
+def test_a_body_that_comes_with_an_offer_of_an_upgrade_is_read(app: FastAPI, split: int) -> None:
+    """As curl --http2 and Java's client send them; what follows is a request of its own, and the body is none."""
+    body = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
+    message = b"POST /read HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    message += b"HTTP2-Settings: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with serving(app, ConnectionLimits(20, 1, 5)) as server, server.connect() as connection:
+        connection.sendall(message[:split])
+        until(lambda: len(server.server_state.connections) == 1, "it is there")
+        connection.sendall(message[split:] + GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        heard = hear_out(connection)
+
+    assert heard.count(b"HTTP/1.1 200") == 2
+    assert b"%d" % len(body) in heard
+
+
+def test_connect_is_refused(app: FastAPI) -> None:
+    """It is an upgrade too, and there is nothing to upgrade to."""
+    with serving(app) as server:
+        heard = server.converse(b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n")
+
+    assert problem(heard)["status"] == 400
+
+
+def test_refused_connections_are_bounded_too(app: FastAPI) -> None:
+    """Strangers that send noise and stay are closed at once where there are many."""
+    with serving(app) as server, ExitStack() as stack:
+        for _ in range(200):
+            connection = stack.enter_context(server.connect())
+            connection.sendall(b"\x16\x03noise\r\n\r\n")
+        heard = server.converse(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        open_now = len(server.server_state.connections)
+
+    assert (status(heard), open_now < 80) == (200, True)
+
+
+def test_a_client_that_leaves_behind_requests_sent_ahead_is_heard(app: FastAPI) -> None:
+    """The request that runs is the one that is told."""
+    seen = threading.Event()
+
+    @app.get("/wait")
+    async def wait(request: Request) -> None:
+        while not await request.is_disconnected():
+            await asyncio.sleep(0.01)
+        seen.set()
+
+    with serving(app) as server:
+        with server.connect() as connection:
+            connection.sendall(GET.replace(b"livez", b"wait") + GET)
+            until(lambda: any(one.pipeline for one in server.server_state.connections), "one waits behind it")
+
+        assert seen.wait(SECONDS)
