@@ -344,12 +344,13 @@ for _kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff"):
     ATTACKS[f"{_kind}_bombs"] = Planned(_attack, known=True, callers=4, bombs=_names)
 
 
-@planned(known=True, callers=4)
+@planned(known=True, callers=2)
 def bombs_whose_callers_leave(target: Target) -> None:
     image = bombs.jpeg_scans(scans=10)
     body = _form(*[_part("images", image)] * 8)
     while target.going():
         target.leave("POST", "/predict", FORM, body=body)
+        time.sleep(0.05)  # what is judged is work for nobody, not how many requests a second there are
 
 
 _SHOTS = ("jpeg_scans", "png_deep", "tiff_float", "gif_flat")
