@@ -111,7 +111,7 @@ class Changes:
             session = self._enqueue(db, model, lesson.request_id)
             since = VersionNumber(model.last_version + 1)
             row = classes.add(db, model, name, shots=len(lesson.uploads), since=since, session_id=session)
-            classes.add_shots(db, model.id, row.id, [upload.data for upload in lesson.uploads], lesson.scaled)
+            classes.add_shots(db, model.id, row.id, (upload.data for upload in lesson.uploads), lesson.scaled)
             version = _provisional(db, model, served, class_id, new)
             outcome = _outcome(db, row, session, version, _outliers(new, lesson.uploads))
             _remember(db, model.id, lesson.again, outcome)
@@ -136,7 +136,7 @@ class Changes:
             session = self._enqueue(db, model, lesson.request_id)
             if earlier is None:
                 row.status, row.session_id = "provisional", session
-            classes.add_shots(db, model.id, class_id, [upload.data for upload in lesson.uploads], lesson.scaled)
+            classes.add_shots(db, model.id, class_id, (upload.data for upload in lesson.uploads), lesson.scaled)
             version = _provisional(db, model, served, own, new)
             outcome = _outcome(db, row, session, version, _outliers(new, lesson.uploads))
             _remember(db, model.id, lesson.again, outcome)

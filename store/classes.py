@@ -3,8 +3,9 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
-from sqlalchemy import delete, func, null, select, update
+from sqlalchemy import delete, func, insert, null, select, update
 from sqlalchemy.orm import Session
 
 from store.database import batched, images_erased, now
@@ -143,16 +144,13 @@ def add_shots(
     db: Session,
     model_id: ModelId,
     class_id: int,
-    pictures: Sequence[bytes],
+    pictures: Iterable[bytes],
     scaled: Sequence[bytes | None] | None = None,
 ) -> None:
-    """Pictures of a class, with a small form of each that is costly to decode."""
-    small = scaled or [None] * len(pictures)
-    db.add_all(
-        Shot(model_id=model_id, class_id=class_id, sha256=digest(data), data=data, scaled=form)
-        for data, form in zip(pictures, small, strict=True)
-    )
-    db.flush()
+    """Pictures of a class, with a small form of each that is costly to decode; one at a time is in memory."""
+    for data, form in zip(pictures, scaled or repeat(None), strict=False):
+        own = {"model_id": model_id, "class_id": class_id, "sha256": digest(data), "data": data, "scaled": form}
+        db.execute(insert(Shot).values(own))
 
 
 def add_guard(db: Session, model_id: ModelId, class_id: int, pictures: Sequence[bytes]) -> None:
