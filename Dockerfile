@@ -30,7 +30,8 @@ FROM dependencies AS package
 COPY pyproject.toml README.md /source/
 COPY bench /source/bench
 COPY core /source/core
-COPY hints /source/hints
+COPY engine /source/engine
+COPY messaging /source/messaging
 COPY learners /source/learners
 COPY migrations /source/migrations
 COPY protoquad /source/protoquad

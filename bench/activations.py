@@ -18,11 +18,11 @@ from torch import Tensor
 
 from bench.datasets import DataError, Picture
 from core.backbones import Backbone
-from core.cores import usable_cores
 from core.errors import ImageError
 from core.images import decode, views
-from core.inference import Engine, Forward, compiled
 from core.views import LabelledViews, Scope
+from engine.compiled_module import CompiledModule, Engine, compiled
+from engine.cores import usable_cores
 
 PICTURES_AT_ONCE = 8
 SHARPNESS = 2  # decode at this multiple of the framing, so that small augmented crops stay sharp
@@ -52,7 +52,7 @@ class ActivationStore:
         self._rows_file = folder / "rows.bin"
         self._keys_file = folder / "keys.txt"
         self._row = self._known_rows()
-        self._forward: Forward | None = None
+        self._forward: CompiledModule | None = None
         example = backbone.framing.blank()
         with torch.no_grad():
             shape = example.shape[1:] if scope == "all" else backbone.trunk(example).shape[1:]

@@ -16,11 +16,11 @@ import torch
 from core import backbones
 from core.bank import ClassId
 from core.incremental_session import IncrementalConfig
-from core.inference import compiled
 from core.refinement import refine
 from core.space import Space, Whitening
 from core.state import LearnerState
 from core.views import LabelledViews
+from engine.compiled_module import compiled
 
 VIEWS = 9
 SCENES = (  # ways, shots, past classes

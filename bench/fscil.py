@@ -27,11 +27,11 @@ from core.classifier import NearestClassMean
 from core.evaluation import Evaluation, SessionAnswers, evaluate
 from core.guard import Verdict, hold_out
 from core.images import centre_view
-from core.inference import Engine, Forward, compiled
 from core.progress import Report
 from core.snapshot import from_bytes, to_bytes
 from core.state import LearnerState, Weights, with_weights
 from core.views import LabelledViews, as_batch, trainable_part
+from engine.compiled_module import CompiledModule, Engine, compiled
 
 
 class Display(Protocol):
@@ -169,7 +169,7 @@ class _Tests:
         self.store = _store(bench, setup, 0)
         self.weights: Weights | None = None
         self.features: list[Tensor] = []
-        self.forward: Forward | None = None
+        self.forward: CompiledModule | None = None
 
     def answers(self, state: LearnerState, sessions: int) -> list[int]:
         """The nearest class of every test picture of the first so many sessions."""

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from core.bank import ClassId, looked_up
 from core.errors import UnknownClass
-from core.products import best_at_once, inner_products, scannable, smallest
 from core.prototypes import Prototyped
 from core.space import Space
+from engine.class_search import best_at_once, inner_products, scannable, smallest
 
 ACCEPTED = 0.95  # share of pictures of known classes that the unknown threshold lets through
 TEMPERATURES = torch.logspace(-3, 1, 161)  # where the best temperature is looked for

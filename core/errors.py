@@ -13,7 +13,7 @@ ProtoquadError
 │   ├── UnknownBackbone        no such name in the registry
 │   ├── WeightsMissing         the weights are not installed or the file is not there
 │   ├── WeightsMismatch        the file holds weights of another network
-│   └── BrokenKit              what was prepared for serving is not as it was written
+│   └── BrokenCompiledBackbone              what was prepared for serving is not as it was written
 ├── LearningError
 │   ├── NoImages               a class without a picture
 │   ├── DuplicateClass         a class id that the bank holds already
@@ -67,7 +67,7 @@ class WeightsMissing(BackboneError): ...
 class WeightsMismatch(BackboneError): ...
 
 
-class BrokenKit(BackboneError): ...
+class BrokenCompiledBackbone(BackboneError): ...
 
 
 class LearningError(ProtoquadError):

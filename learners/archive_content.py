@@ -16,7 +16,7 @@ from core.errors import BackboneError, ImageError, SnapshotError
 from core.snapshot import from_bytes
 from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights, weights_of
-from learners.pictures import views_of
+from learners.stored_images import views_of
 from store.archive_checks import LARGEST_NUMBER
 from store.archive_file import Flaw
 from store.settings import Settings

@@ -17,12 +17,12 @@ from torch import Tensor
 from core.bank import ClassId, PrototypeBank
 from core.classifier import Certainty, Learned, NearestClassMean, calibrate
 from core.views import features_of
-from learners.base_learning import Learnt
+from learners.base_training import Learnt
 from learners.blobs import to_blob
 from learners.loading import base_blob
-from learners.openness import Openness, nearest_other, openness
-from learners.pictures import AUGMENTED, seen
-from learners.teaching import Taught, taught
+from learners.stored_images import AUGMENTED, seen
+from learners.taught_class import Taught, taught
+from learners.unknown_detection import UnknownDetection, detect_unknown, nearest_other
 from store import catalogue, classes, versions
 from store.database import Database
 from store.errors import Conflict, LimitReached, NameTaken
@@ -67,7 +67,7 @@ class _Prepared:
     class_ids: tuple[ClassId, ...]
     rows: tuple[PrototypeRow, ...]
     temperature: float
-    open_world: Openness
+    open_world: UnknownDetection
     accuracy: float | None
 
 
@@ -195,7 +195,7 @@ def _prepared(database: Database, now: Situation, learnt: Learnt) -> _Prepared:
         class_ids,
         (*_rows(bank, held_out), *(new.row(class_id) for class_id, new in kept.items())),
         calibrate(distances, own).temperature,
-        openness(pooled, nearest_other(distances, own)),
+        detect_unknown(pooled, nearest_other(distances, own)),
         round(100 * float((distances.argmin(1) == own).float().mean()), 2) if len(own) else None,
     )
 

@@ -23,7 +23,7 @@ NO_LIMIT = float("inf")
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class VersionWeights:
     """Weights and space of a version: what its network is, apart from the classes it knows."""
 
     weights: Weights
@@ -43,7 +43,7 @@ class Means:
 HeldOut = Mapping[ClassId, Tensor]  # distances of pictures of each class to its prototype made without them
 
 
-def trained(db: Session, own: Weights, version: Version) -> Trained:
+def trained(db: Session, own: Weights, version: Version) -> VersionWeights:
     """`own` are the weights that the tail comes with."""
     stored = versions.weights(db, version.model_id, version.base)
     if stored is None:
@@ -52,11 +52,11 @@ def trained(db: Session, own: Weights, version: Version) -> Trained:
         state = from_bytes(stored)  # a base version is written whole: it needs nothing else at hand
         space, base = state.space, state.weights
     if version.weights == version.base:
-        return Trained(base if stored is not None else {}, space, base)
+        return VersionWeights(base if stored is not None else {}, space, base)
     difference = versions.weights(db, version.model_id, version.weights)
     if difference is None:
         raise LookupError(f"the weights of version {version.number} are missing")
-    return Trained(from_bytes(difference, base).weights, space, base)
+    return VersionWeights(from_bytes(difference, base).weights, space, base)
 
 
 def base_blob(state: LearnerState) -> bytes:
@@ -90,7 +90,7 @@ def classifier(db: Session, version: Version, space: Space, dim: int) -> tuple[N
     return NearestClassMean(space, means, certainty_of(version)), held_out
 
 
-def learner(db: Session, backbone: Backbone, version: Version, network: Trained) -> LearnerState:
+def learner(db: Session, backbone: Backbone, version: Version, network: VersionWeights) -> LearnerState:
     """Everything that a session needs."""
     rows = versions.remembered(db, version.model_id, version.number, copies=COPIES)
     return LearnerState(backbone.name, network.weights, network.space, _bank(rows, backbone.dim), certainty_of(version))

@@ -7,7 +7,7 @@ _ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
 _ARENAS = 2
 
 
-def few_arenas() -> None:
+def limit_arenas() -> None:
     """Call before threads start: glibc would give nearly every one an arena of its own, which keeps what it had.
 
     Networks are compiled and dropped by whichever thread a request runs in, and a process would grow with each version

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from learners.archive_import import Checked, checked
 from migrations import schema
 from protoquad.plain_errors import plain_errors, settings
 from protoquad.progress_bar import progress_bar
 from protoquad.ready_database import ready_database
 from protoquad.whole_files import embedded_file, plain_file_errors, put_in_place, require_place
-from service.archives import Checked, checked
 from store import archive, classes, names
 from store.database import Database
 from store.models import Model

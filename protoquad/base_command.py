@@ -12,12 +12,12 @@ from rich.console import Console
 from bench.display import TerminalDisplay
 from core import backbones
 from core.backbones import Backbone
-from hints.sending import hints
+from engine.backbone_cache import BackboneCache, chosen_device
 from learners.base_folder import ClassFolder, read_folder
-from learners.base_learning import Learnt, base_config, learn, look_for
-from learners.base_looking import Skipped
+from learners.base_images import Skipped
 from learners.base_publishing import Published, publish, situation
-from learners.networks import Networks, chosen_device
+from learners.base_training import Learnt, base_config, learn, look_for
+from messaging.notifier import make_notifier
 from protoquad.home_folder import make_home
 from protoquad.plain_errors import Refused, plain_errors, settings
 from protoquad.ready_database import ready_database
@@ -70,10 +70,10 @@ class _BaseSession:
     def run(self, backbone: str | None, epochs: int | None) -> None:
         started = time.monotonic()
         chosen = self.settings
-        networks = Networks(chosen_device(chosen.device), chosen.engine, chosen.prepared, chosen.prepare_seconds)
+        networks = BackboneCache(chosen_device(chosen.device), chosen.engine, chosen.prepared, chosen.prepare_seconds)
         learnt = self._learn(networks, networks.pretrained(self._backbone(backbone)), epochs)
         published = publish(self.database, self.settings, self.model, learnt)
-        with closing(hints(self.settings.broker_url)) as telling:
+        with closing(make_notifier(self.settings.broker_url)) as telling:
             telling.model_changed(self.model)
         self._tell(published, learnt, time.monotonic() - started)
 
@@ -89,7 +89,7 @@ class _BaseSession:
             )
         return found.backbone or asked or self.settings.backbone
 
-    def _learn(self, networks: Networks, backbone: Backbone, epochs: int | None) -> Learnt:
+    def _learn(self, networks: BackboneCache, backbone: Backbone, epochs: int | None) -> Learnt:
         config = base_config(backbone, epochs)
         files = sum(len(folder.files) for folder in self.folders)
         room = self.settings.home

@@ -54,15 +54,15 @@ def database_findings(database: Database) -> Iterator[Finding]:
 
 def backbone_finding(prepared: Path) -> Finding:
     """Reading one loads its network, so that torch is imported here and not before."""
-    from core.errors import BrokenKit
-    from core.kit import MANIFEST, Kit
+    from core.errors import BrokenCompiledBackbone
+    from engine.compiled_backbone import MANIFEST, CompiledBackbone
 
     folders = sorted(manifest.parent for manifest in prepared.glob(f"*/{MANIFEST}"))
     broken = []
     for folder in folders:
         try:
-            Kit.read(folder)
-        except (BrokenKit, OSError, RuntimeError) as error:
+            CompiledBackbone.read(folder)
+        except (BrokenCompiledBackbone, OSError, RuntimeError) as error:
             broken.append(f"{folder} ({str(error).splitlines()[0]})")
     if broken:
         return Finding("warning", "backbones", f"{_named(broken)}: delete it; the next start prepares it again")

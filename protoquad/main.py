@@ -19,7 +19,7 @@ COMMANDS = {
     "doctor": "protoquad.doctor_command:doctor",
     "migrate": "protoquad.worker_command:migrate",
     "keys": "protoquad.keys_commands:app",
-    "bench": "protoquad.bench_commands:app",
+    "bench": "bench.commands.accuracy:app",
 }
 
 

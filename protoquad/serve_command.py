@@ -12,9 +12,9 @@ from typing import Annotated
 import structlog
 import typer
 
-from core.cores import let_threads_finish
+from engine.cores import batch_scheduling
 from protoquad import logs
-from protoquad.allocator import few_arenas
+from protoquad.allocator import limit_arenas
 from protoquad.home_folder import make_cache_home, warnings
 from protoquad.home_lock import only_service
 from protoquad.plain_errors import Refused, plain_errors, settings
@@ -39,8 +39,8 @@ def serve(
     with plain_errors():
         chosen = settings(host=host, port=port, home=home, worker=worker)
         logs.set_up(chosen)
-        few_arenas()
-        let_threads_finish()
+        limit_arenas()
+        batch_scheduling()
         with contextlib.ExitStack() as stack:
             if chosen.embedded:
                 stack.enter_context(only_service(chosen.home))

@@ -6,7 +6,7 @@ Asks the pulse and nothing else: neither torch nor the database, for it runs eve
 import typer
 
 from protoquad.plain_errors import plain_errors, settings
-from workers.pulse import pulses
+from workers.heartbeat import pulses
 
 
 def worker_alive() -> None:

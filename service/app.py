@@ -1,4 +1,4 @@
-"""The application: parts made in the lifespan, routes twice (for the default model and for a named one), middleware."""
+"""The application: its context made in the lifespan, routes for the default model and for a named one, middleware."""
 
 import asyncio
 import contextlib
@@ -15,16 +15,16 @@ from fastapi_offline import FastAPIOffline
 from starlette.routing import Route
 
 from core.classifier import Certainty
-from core.cores import usable_cores
-from hints.listening import Listener
-from hints.sending import hints
-from learners.networks import Networks, chosen_device
+from engine.backbone_cache import BackboneCache, chosen_device
+from engine.batching import IN_TURN, Batcher, Shape, on_cores
+from engine.cores import usable_cores
+from engine.network import NetworkLoader
+from engine.version_cache import VersionCache
+from messaging.listener import Listener
+from messaging.notifier import make_notifier
 from service import errors
 from service.auth import KeyRing
-from service.dependencies import Parts, named_model
-from service.engine.batching import IN_TURN, Batcher, Shape, on_cores
-from service.engine.network import NetworkLoader
-from service.engine.shelf import Shelf
+from service.dependencies import AppContext, named_model
 from service.limits import BodyLimit
 from service.metrics import Metrics, RequestDurations
 from service.request_log import RequestLog
@@ -102,43 +102,45 @@ def _operation_id(route: APIRoute) -> str:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    parts = await run_sync(_parts, app)
-    app.state.parts = parts
+    context = await run_sync(_make_context, app)
+    app.state.context = context
     news, loop = asyncio.Event(), asyncio.get_running_loop()
-    watcher = asyncio.create_task(_watch(app, parts, news))
-    log.info("ready", model=DEFAULT, version=parts.shelf.current(DEFAULT).number, home=str(settings.home))
+    watcher = asyncio.create_task(_watch(app, context, news))
+    log.info("ready", model=DEFAULT, version=context.version_cache.current(DEFAULT).number, home=str(settings.home))
     try:
         with _listening(settings.broker_url, lambda: loop.call_soon_threadsafe(news.set)):
             yield
     finally:
-        parts.stopping = True
-        parts.shelf.loader.networks.close()
+        context.stopping = True
+        context.version_cache.loader.networks.close()
         news.set()
         await asyncio.wait({watcher}, timeout=SECONDS_TO_STOP)  # it may be at the database, which may not answer
         watcher.cancel()
-        await run_sync(parts.batcher.close)
-        await run_sync(parts.hints.close)
+        await run_sync(context.batcher.close)
+        await run_sync(context.notifier.close)
 
 
-def _parts(app: FastAPI) -> Parts:
+def _make_context(app: FastAPI) -> AppContext:
     settings: Settings = app.state.settings
     database: Database = app.state.database
     metrics: Metrics = app.state.metrics
     _have_default_model(database, settings)
     app.state.keyring.refresh()
-    networks = Networks(chosen_device(settings.device), settings.engine, settings.prepared, settings.prepare_seconds)
+    networks = BackboneCache(
+        chosen_device(settings.device), settings.engine, settings.prepared, settings.prepare_seconds
+    )
     app.state.networks = networks  # for whoever stops the service while it starts
-    shelf = Shelf(database, NetworkLoader(networks), pinned_classes=settings.pinned_classes)
+    version_cache = VersionCache(database, NetworkLoader(networks), pinned_classes=settings.pinned_classes)
     batcher = Batcher(settings.queue_images, metrics.batched, _shape(networks))
     metrics.queue_images.set_function(lambda: batcher.queued)
     with database.read() as db:
         backbone = catalogue.get(db, DEFAULT).backbone
     networks.kit(backbone)  # a start waits until it is prepared, however long that takes
-    shelf.refresh(DEFAULT)
-    return Parts(settings, database, shelf, batcher, metrics, hints(settings.broker_url))
+    version_cache.refresh(DEFAULT)
+    return AppContext(settings, database, version_cache, batcher, metrics, make_notifier(settings.broker_url))
 
 
-def _shape(networks: Networks) -> Shape:
+def _shape(networks: BackboneCache) -> Shape:
     if networks.engine == "torch":
         return IN_TURN
     torch.set_num_threads(1)  # of each thread of the engine: they have a core each
@@ -156,17 +158,17 @@ def _listening(url: str, on_news: Callable[[], object]) -> contextlib.AbstractCo
     return Listener(url, on_news) if url else contextlib.nullcontext()
 
 
-async def _watch(app: FastAPI, parts: Parts, news: asyncio.Event) -> None:
+async def _watch(app: FastAPI, context: AppContext, news: asyncio.Event) -> None:
     """Catch up with other processes: new heads, names, keys. A database that is away changes nothing."""
     troubled = False
-    while not parts.stopping:
-        await _set_within(news, parts.settings.poll_seconds)
-        if news.is_set() and not parts.stopping:
+    while not context.stopping:
+        await _set_within(news, context.settings.poll_seconds)
+        if news.is_set() and not context.stopping:
             await asyncio.sleep(SECONDS_TO_GATHER)
         news.clear()
         try:
             await run_sync(app.state.keyring.refresh)  # first: a revoked key must not outlive a model's trouble
-            await run_sync(parts.shelf.poll)
+            await run_sync(context.version_cache.poll)
             troubled = False
         except Exception as error:
             if not troubled:

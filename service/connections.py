@@ -23,7 +23,7 @@ from httptools import HttpRequestParser
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.abandonment import WHEN_GONE
+from service.cancellation import WHEN_GONE
 from service.errors import Problem
 from service.request_turns import RequestTurns
 

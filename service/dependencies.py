@@ -1,4 +1,4 @@
-"""What a route may ask for: the parts of the running service, and the model it acts on.
+"""What a route may ask for: the context of the running service, and the model it acts on.
 
 All of it is asynchronous though it waits for nothing: FastAPI would give each plain function a thread, and there is
 none left when the database does not answer.
@@ -8,15 +8,15 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request
 
-from hints.sending import Hints
-from service.changes import Changes
-from service.engine.batching import Batcher
-from service.engine.shelf import Shelf
+from engine.batching import Batcher
+from engine.version_cache import VersionCache
+from learners.teaching import Changes
+from messaging.notifier import Notifier
 from service.errors import Problem
 from service.metrics import Metrics
-from service.teaching import Teacher
+from service.session_watch import Watching
+from service.teacher import Teacher
 from service.uploads import model_name
-from service.watching import Watching
 from store.catalogue import DEFAULT
 from store.database import Database
 from store.settings import Settings
@@ -24,36 +24,36 @@ from store.settings import Settings
 MOST_ITEMS = 500
 
 
-class Parts:
+class AppContext:
     """The running service; made once, in the app's lifespan."""
 
     def __init__(
         self,
         settings: Settings,
         database: Database,
-        shelf: Shelf,
+        version_cache: VersionCache,
         batcher: Batcher,
         metrics: Metrics,
-        hints: Hints,
+        notifier: Notifier,
     ) -> None:
         self.settings = settings
         self.database = database
-        self.shelf = shelf
+        self.version_cache = version_cache
         self.batcher = batcher
         self.metrics = metrics
-        self.hints = hints
-        self.teacher = Teacher(Changes(database, settings, shelf, hints), settings, shelf, batcher)
+        self.notifier = notifier
+        self.teacher = Teacher(Changes(database, settings, version_cache, notifier), settings, version_cache, batcher)
         self.watching = Watching(database, settings)
         self.stopping = False
 
 
-def parts_of(request: Request) -> Parts:
-    found: Parts = request.app.state.parts
+def context_of(request: Request) -> AppContext:
+    found: AppContext = request.app.state.context
     return found
 
 
-async def parts(request: Request) -> Parts:  # not a plain function: FastAPI would call that in a thread
-    return parts_of(request)
+async def context(request: Request) -> AppContext:  # not a plain function: FastAPI would call that in a thread
+    return context_of(request)
 
 
 async def named_model(
@@ -97,7 +97,7 @@ async def idempotency_key(
     return key
 
 
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[AppContext, Depends(context)]
 ModelName = Annotated[str, Depends(chosen_model)]
 Cursor = Annotated[int | None, Depends(cursor)]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="Items on a page.")]

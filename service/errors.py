@@ -19,8 +19,8 @@ from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import ImageError, UnknownBackbone
-from learners.single_flight import Busy
-from service.engine.batching import Overloaded
+from engine.batching import Overloaded
+from engine.single_flight import Busy
 from store.errors import Conflict, LimitReached, NameTaken, NotThere
 from store.idempotency import KeyReused
 from store.outages import frames, is_full, is_outage, summary

@@ -58,9 +58,9 @@ class Server(uvicorn.Server):
             gc.freeze()  # what is there now stays: walking it again and again would hold up answers
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        parts, networks = getattr(self.app.state, "parts", None), getattr(self.app.state, "networks", None)
-        if parts is not None:
-            parts.stopping = True
+        context, networks = getattr(self.app.state, "context", None), getattr(self.app.state, "networks", None)
+        if context is not None:
+            context.stopping = True
         if networks is not None:
             networks.close()  # whoever waits for a backbone is answered now, not in 30 seconds
         super().handle_exit(sig, frame)

@@ -6,7 +6,7 @@ from typing import Any
 
 from core.progress import Progress, Report
 from protoquad.worker_command import worker
-from workers import session_job
+from workers import session_worker as session_job
 
 
 def slow(*_: Any, report: Report, **__: Any) -> None:

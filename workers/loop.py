@@ -10,15 +10,15 @@ from types import FrameType
 
 import structlog
 
-from hints.broker import first_line
-from hints.sending import hints
+from messaging.broker import first_line
+from messaging.notifier import make_notifier
 from store.database import Database
 from store.models import SessionId
 from store.settings import Settings
-from workers.consuming import Announcements
-from workers.inbox import Inbox
-from workers.pulse import Pulse, Watchdog
-from workers.session_job import SessionWorker
+from workers.celery_consumer import Announcements
+from workers.heartbeat import Heartbeat, Watchdog
+from workers.session_worker import SessionWorker
+from workers.wakeups import Inbox
 
 log = structlog.get_logger()
 
@@ -29,10 +29,10 @@ def work(database: Database, settings: Settings, *, parent: int | None = None) -
     """Run sessions until told to stop, or until the process that started this one is gone."""
     stop, inbox = threading.Event(), Inbox()
     _stop_on_signals(stop, inbox)
-    pulse = Pulse(settings.home)
-    with contextlib.closing(hints(settings.broker_url)) as telling, Watchdog(pulse, settings.stall_seconds):
+    pulse = Heartbeat(settings.home)
+    with contextlib.closing(make_notifier(settings.broker_url)) as telling, Watchdog(pulse, settings.stall_seconds):
         owner = f"{socket.gethostname()}:{os.getpid()}"
-        worker = SessionWorker(database, settings, owner, stop=stop, pulse=pulse, hints=telling)
+        worker = SessionWorker(database, settings, owner, stop=stop, pulse=pulse, notifier=telling)
         log.info("worker ready", owner=owner, device=str(worker.device), queues=list(worker.queues))
         with _announcements(worker, inbox):
             _Loop(worker, inbox, parent).run()

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from bench.datasets.errors import DataError
 from bench.datasets.files import file_picture, pictures_in, read_lines, require_folder
-from bench.datasets.sessions import draw_shots, without
+from bench.datasets.session_split import draw_shots, without
 from bench.datasets.stream import Picture, Session, Stream
 
 

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from bench.datasets.errors import DataError
 from bench.datasets.files import class_folders, file_picture, pictures_in, require_folder
-from bench.datasets.sessions import Pools, chance, chunks, cut, draw_shots, held_size, hold_out
+from bench.datasets.session_split import Pools, chance, chunks, cut, draw_shots, held_size, hold_out
 from bench.datasets.stream import Stream
 
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from bench.datasets.errors import DataError
 from bench.datasets.files import read_lines
-from bench.datasets.sessions import Pools, by_class, chunks, cut, draw_shots
+from bench.datasets.session_split import Pools, by_class, chunks, cut, draw_shots
 from bench.datasets.stream import Picture, Stream
 
 CLASSES, BASE_CLASSES, WAYS, SHOTS = 100, 60, 5, 5

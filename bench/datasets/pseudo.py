@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from bench.datasets.errors import DataError
-from bench.datasets.sessions import Pools, by_class, chance, cut, draw_shots, hold_out, without
+from bench.datasets.session_split import Pools, by_class, chance, cut, draw_shots, hold_out, without
 from bench.datasets.stream import Session, Stream
 
 

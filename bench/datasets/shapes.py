@@ -12,7 +12,7 @@ from random import Random
 
 from PIL import Image, ImageDraw
 
-from bench.datasets.sessions import by_class, chance, chunks, cut, draw_shots
+from bench.datasets.session_split import by_class, chance, chunks, cut, draw_shots
 from bench.datasets.stream import Picture, Stream
 
 CLASSES, BASE_CLASSES, WAYS, SHOTS = 20, 10, 2, 5

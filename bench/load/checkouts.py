@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from bench.load.driving import plan
-from bench.load.pictures import LARGE, SMALL, jpegs, shot
+from bench.load.sample_images import LARGE, SMALL, jpegs, shot
 from bench.load.servers import Server, protoquad_at
 
 CLASSES, SHOTS, PICTURES = 20, 3, 16

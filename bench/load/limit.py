@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from bench.peers.classifier import Classifier
-from core.cores import let_threads_finish, usable_cores
-from core.inference import compiled, on_one_core
+from engine.compiled_module import compiled, on_one_core
+from engine.cores import batch_scheduling, usable_cores
 
 BATCH = 8
 
@@ -99,7 +99,7 @@ MEASURES = {
 def _serve(backbone: str, prototypes: str) -> None:
     pictures = [base64.b64decode(one) for one in json.loads(sys.stdin.readline())]
     torch.set_num_threads(1)
-    let_threads_finish()  # as the service does
+    batch_scheduling()  # as the service does
     classifier = Classifier(backbone, Path(prototypes))
     engine = Engine(classifier)
     print(pictures_a_second(engine, classifier, pictures, 0.5), flush=True)  # the first calls are slow

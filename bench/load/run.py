@@ -10,7 +10,7 @@ from statistics import median
 from bench.load import servers
 from bench.load.driving import Measured
 from bench.load.in_process import InProcess
-from bench.load.pictures import LARGE, SMALL, jpegs
+from bench.load.sample_images import LARGE, SMALL, jpegs
 from bench.load.servers import Server
 from bench.load.stage import MakeHome, Tell, driven, sentence, taught
 from bench.peers.classifier import save_prototypes

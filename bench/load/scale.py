@@ -13,7 +13,7 @@ import httpx
 from bench.load import servers
 from bench.load.driving import Measured
 from bench.load.in_process import InProcess
-from bench.load.pictures import SMALL, jpegs, shot
+from bench.load.sample_images import SMALL, jpegs, shot
 from bench.load.servers import Server
 from bench.load.stage import MakeHome, Tell, driven, sentence, taught
 from bench.peers.classifier import save_prototypes

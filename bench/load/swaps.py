@@ -14,7 +14,7 @@ import torch
 
 from bench.load import servers
 from bench.load.driving import Measured
-from bench.load.pictures import SMALL, jpegs
+from bench.load.sample_images import SMALL, jpegs
 from bench.load.servers import Server
 from bench.load.stage import MakeHome, Tell, driven, sentence, taught
 from core import backbones

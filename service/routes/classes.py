@@ -10,16 +10,16 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 
-from learners.single_flight import Busy
-from service.abandonment import while_wanted
+from engine.single_flight import Busy
+from learners.teaching import Outcome
 from service.auth import requires
-from service.changes import Outcome
-from service.dependencies import ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Parts, Service
+from service.cancellation import while_wanted
+from service.dependencies import AppContext, ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Service
 from service.errors import request_id, responses
 from service.json_body import json_body, read_json
 from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
+from service.session_watch import seconds_to_next_look
 from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
-from service.watching import seconds_to_next_look
 from store import catalogue, classes, sessions
 from store.catalogue import DEFAULT
 from store.models import SessionId
@@ -91,7 +91,7 @@ async def add_shots(
 )
 def list_classes(service: Service, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[ClassBody]:
     """In the order in which they were taught."""
-    known = service.shelf.current(model).classifier.known_ids
+    known = service.version_cache.current(model).classifier.known_ids
     with service.database.read() as db:
         model_id = catalogue.get(db, model).id
         rows = classes.page(db, model_id, after=cursor or 0, limit=limit + 1)
@@ -107,7 +107,7 @@ def list_classes(service: Service, model: ModelName, cursor: Cursor, limit: Limi
     summary="Show a class",
 )
 def show_class(service: Service, model: ModelName, class_id: ClassNumber) -> ClassBody:
-    known = service.shelf.current(model).classifier.known_ids
+    known = service.version_cache.current(model).classifier.known_ids
     with service.database.read() as db:
         return ClassBody.of(classes.get(db, catalogue.get(db, model).id, class_id), known=class_id in known)
 
@@ -145,7 +145,7 @@ def waiting_time(prefer: str | None) -> float:
     return min(float(found.group(1)), LONGEST_WAIT) if found else 0.0
 
 
-async def _answer(service: Parts, model: str, outcome: Outcome, seconds: float) -> Response:
+async def _answer(service: AppContext, model: str, outcome: Outcome, seconds: float) -> Response:
     prefix = "" if model == DEFAULT else f"/models/{model}"
     headers = {}
     if outcome.session_id is not None:
@@ -168,10 +168,10 @@ async def _answer(service: Parts, model: str, outcome: Outcome, seconds: float) 
         raise
 
 
-async def _session_over(service: Parts, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:
+async def _session_over(service: AppContext, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:
     """The session once it is over, if that is in time."""
     began = time.monotonic()
-    model_id = (await run_sync(service.shelf.current, model)).model_id
+    model_id = (await run_sync(service.version_cache.current, model)).model_id
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not service.stopping:
@@ -182,9 +182,9 @@ async def _session_over(service: Parts, model: str, session_id: SessionId, secon
     return None
 
 
-def _as_refined(service: Parts, model: str, outcome: Outcome, session: SessionBody) -> dict[str, Any]:
+def _as_refined(service: AppContext, model: str, outcome: Outcome, session: SessionBody) -> dict[str, Any]:
     """The answer brought up to date: the session's outcome, the class, the version in force."""
-    served = service.shelf.refresh(model)
+    served = service.version_cache.refresh(model)
     with service.database.read() as db:
         row = classes.get(db, served.model_id, outcome.body["class"]["id"])
     body = ClassBody.of(row, known=row.id in served.classifier.known_ids)

@@ -23,7 +23,7 @@ async def livez(service: Service) -> dict[str, str]:
 @router.get("/readyz", summary="Can it answer", responses=responses(503))
 async def readyz(service: Service) -> dict[str, str]:
     """Fails until the first model is loaded, and again while the service stops."""
-    if service.stopping or not service.shelf.served():
+    if service.stopping or not service.version_cache.served():
         raise Problem(503, "Not ready", "no model is loaded yet, or the service is stopping", slug="not-ready")
     return {"status": "ready"}
 
@@ -36,6 +36,6 @@ async def readyz(service: Service) -> dict[str, str]:
     dependencies=[Depends(requires("predict"))],
 )
 def metrics(service: Service) -> Response:
-    service.metrics.serving({one.model: (one.number, len(one.classifier)) for one in service.shelf.served()})
+    service.metrics.serving({one.model: (one.number, len(one.classifier)) for one in service.version_cache.served()})
     content, media_type = service.metrics.render()
     return Response(content, headers={"Content-Type": media_type})

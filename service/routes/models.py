@@ -7,9 +7,9 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from core.classifier import Certainty
 from core.errors import BackboneError
-from service.abandonment import while_wanted
 from service.auth import requires
-from service.dependencies import ModelName, Parts, Service, named_model
+from service.cancellation import while_wanted
+from service.dependencies import AppContext, ModelName, Service, named_model
 from service.errors import Problem, responses
 from service.json_body import json_body, read_json
 from service.schemas import ModelBody, NewModel, Page
@@ -82,26 +82,28 @@ def delete_model(service: Service, model: ModelName) -> Response:
         raise Problem(409, "The default model stays", detail, slug="conflict")
     with service.database.write() as db:
         catalogue.delete(db, model)
-    service.shelf.drop_deleted()
-    service.hints.model_changed(model)
+    service.version_cache.drop_deleted()
+    service.notifier.model_changed(model)
     return Response(status_code=204)
 
 
-async def _backbone_ready(request: Request, service: Parts, backbone: str) -> None:
+async def _backbone_ready(request: Request, service: AppContext, backbone: str) -> None:
     """However many callers wait until it is prepared, none of them takes a thread; one that leaves gets no model."""
     longest = 2 * service.settings.prepare_seconds  # for another process to prepare it, and for our own
     try:
-        await while_wanted(request, asyncio.wrap_future(service.shelf.loader.networks.loading(backbone)), longest)
+        await while_wanted(
+            request, asyncio.wrap_future(service.version_cache.loader.networks.loading(backbone)), longest
+        )
     except BackboneError as error:
         raise Problem(422, "The backbone cannot be used", str(error), slug="unknown-backbone") from error
 
 
-def _require_free(service: Parts, name: str) -> None:
+def _require_free(service: AppContext, name: str) -> None:
     with service.database.read() as db:
         if catalogue.find(db, name) is not None:
             raise NameTaken(f"there is a model named '{name}' already")
 
 
-def _create(service: Parts, name: str, backbone: str) -> ModelBody:
+def _create(service: AppContext, name: str, backbone: str) -> ModelBody:
     with service.database.write() as db:
         return ModelBody.of(catalogue.create(db, name, backbone, Certainty().temperature), 0)

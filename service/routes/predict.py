@@ -12,11 +12,11 @@ from torch import Tensor
 
 from core.classifier import Prediction
 from core.images import centre_view, stacked
-from service.abandonment import while_wanted
+from engine.decoding import Look, hand_over
+from engine.version_cache import LoadedVersion, Nearest
 from service.auth import requires
-from service.decoding import Look, hand_over
-from service.dependencies import Parts, model_of, parts_of
-from service.engine.shelf import Nearest, Served
+from service.cancellation import while_wanted
+from service.dependencies import AppContext, context_of, model_of
 from service.errors import responses
 from service.request_log import note
 from service.schemas import PredictionsBody
@@ -39,17 +39,17 @@ DIGITS = 6  # of a confidence or distance; beyond them lies the rounding of the 
 )
 async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> Response:
     """What is on 1 to 64 pictures. Where a picture is like nothing that was taught, `unknown` is true."""
-    service, model = parts_of(request), model_of(request)  # by hand: dependencies cost more, and this must be quick
+    service, model = context_of(request), model_of(request)  # by hand: dependencies cost more, and this must be quick
     uploads = await read_pictures(request, field="images", max_images=service.settings.max_images)
-    served = service.shelf.ready(model, version)
+    served = service.version_cache.ready(model, version)
     if served is None:  # the database has to be asked
-        loading = service.shelf.loaded(model, version)
+        loading = service.version_cache.loaded(model, version)
         served = await while_wanted(request, loading, service.settings.answer_seconds)
     note(model=model, version=served.number, images=len(uploads))
     answers = await while_wanted(request, _submitted(service, served, uploads, top_k), service.settings.answer_seconds)
     unknown = sum(answer.unknown for answer in answers)
     service.metrics.predicted(served.model, known=len(answers) - unknown, unknown=unknown)
-    names = service.shelf.newest_names(served)
+    names = service.version_cache.newest_names(served)
     body = {
         "model": model,
         "version": served.number,
@@ -60,7 +60,7 @@ async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> 
 
 
 def _submitted(
-    service: Parts, served: Served, uploads: Sequence[Upload], top_k: int
+    service: AppContext, served: LoadedVersion, uploads: Sequence[Upload], top_k: int
 ) -> "asyncio.Future[list[Prediction]]":
     """The answers to come; who cancels them has no more of the images decoded or seen."""
     framing, max_pixels = served.network.framing, service.settings.max_pixels
@@ -76,7 +76,7 @@ def _submitted(
     return asyncio.wrap_future(job)
 
 
-def _body(answer: Prediction, served: Served, names: Mapping[int, str]) -> dict[str, Any]:
+def _body(answer: Prediction, served: LoadedVersion, names: Mapping[int, str]) -> dict[str, Any]:
     """As `PredictionBody` says."""
     top = [
         {

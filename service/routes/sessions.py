@@ -12,11 +12,11 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from service.auth import requires
-from service.dependencies import Cursor, Limit, ModelName, Parts, Service, SessionInPath
+from service.dependencies import AppContext, Cursor, Limit, ModelName, Service, SessionInPath
 from service.errors import RETRY_SECONDS, Problem, responses
 from service.request_log import note
 from service.schemas import Page, SessionBody
-from service.watching import News, Places
+from service.session_watch import News, Places
 from store import catalogue, sessions
 from store.models import SessionEvent, SessionId
 from store.outages import is_outage
@@ -128,7 +128,7 @@ def _too_many_streams(number: int) -> Problem:
     return Problem(503, "Too many event streams", detail, slug="too-many-streams", headers=headers)
 
 
-async def _events(service: Parts, request: Request, session_id: SessionId, seen: int) -> AsyncIterator[str]:
+async def _events(service: AppContext, request: Request, session_id: SessionId, seen: int) -> AsyncIterator[str]:
     """Whatever comes after the event `seen`.
 
     The whole story is read first, whatever was seen of it: from then on all who watch a session ask the same.
@@ -151,7 +151,7 @@ async def _events(service: Parts, request: Request, session_id: SessionId, seen:
         await asyncio.sleep(service.settings.poll_seconds)
 
 
-async def _news(service: Parts, session_id: SessionId, after: int | None) -> News:
+async def _news(service: AppContext, session_id: SessionId, after: int | None) -> News:
     """A database that is away has no news: the stream goes on when it is back."""
     try:
         async with asyncio.timeout(SECONDS_BETWEEN_COMMENTS):

@@ -13,8 +13,8 @@ from PIL import Image
 from bench.load.client import prediction_of_a_peer, prediction_of_ours, question
 from bench.load.driving import Measured, closed_loop, fixed_rate
 from bench.load.in_process import InProcess
-from bench.load.pictures import LARGE, SMALL, jpeg
 from bench.load.run import STEADY, Findings
+from bench.load.sample_images import LARGE, SMALL, jpeg
 
 QUESTIONS = [question("/predict", "image", f"picture {number}".encode(), number) for number in range(4)]
 Answer = Callable[[bytes], tuple[int, dict[str, int]]]

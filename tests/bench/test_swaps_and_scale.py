@@ -6,7 +6,7 @@ import pytest
 
 from bench.load import scale, swaps
 from bench.load.driving import Measured
-from protoquad.load_stage import make_home
+from bench.load.home import make_home
 
 BACKBONE = "resnet32"
 

@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session
 from store import catalogue, classes, sessions, versions
 from store.models import ClassRow, Model, Prototype, SessionRow, Shot, Version
 from tests.faults.callers import Caller
+from tests.faults.drawn_images import COLOURS, picture
 from tests.faults.fresh import EVERYTHING, Fresh
 from tests.faults.ledger import Ledger, Taught
-from tests.faults.pictures import COLOURS, picture
 from tests.faults.stage import Deployment, Replica, until
 
 PROBES = tuple(COLOURS)

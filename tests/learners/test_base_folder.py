@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from core.backbones import Backbone
-from core.inference import Forward
-from learners import base_looking
+from engine.backbone_cache import BackboneCache
+from engine.compiled_module import CompiledModule
+from learners import base_images as base_looking
 from learners.base_folder import ClassFolder, FolderError, read_folder
-from learners.base_looking import Looked, look
-from learners.networks import Networks
-from learners.pictures import views_of
+from learners.base_images import Looked, look
+from learners.stored_images import views_of
 from tests.painted import paint, picture
 
 Look = Callable[..., Looked]
@@ -108,12 +108,12 @@ def test_two_folders_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def backbone(networks: Networks) -> Backbone:
+def backbone(networks: BackboneCache) -> Backbone:
     return networks.pretrained("resnet32")
 
 
 @pytest.fixture(scope="module")
-def trunk(networks: Networks, backbone: Backbone) -> Forward:
+def trunk(networks: BackboneCache, backbone: Backbone) -> CompiledModule:
     return networks.kit(backbone.name).own_trunk
 
 
@@ -124,10 +124,10 @@ def room(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def looked(tmp_path: Path, room: Path, backbone: Backbone, trunk: Forward) -> Look:
+def looked(tmp_path: Path, room: Path, backbone: Backbone, trunk: CompiledModule) -> Look:
     """Looks at a painted folder."""
 
-    def at(classes: dict[str, int] = RED_BLUE, through: Forward | None = trunk, **options: Any) -> Looked:
+    def at(classes: dict[str, int] = RED_BLUE, through: CompiledModule | None = trunk, **options: Any) -> Looked:
         return look(read(paint(tmp_path / "pictures", classes)), backbone, through, room, augmented=2, **options)
 
     return at
@@ -142,7 +142,7 @@ def rows_by_content(looked: Looked) -> Counter[tuple[int, bytes]]:
     )
 
 
-def test_every_picture_is_seen_behind_the_trunk(looked: Look, backbone: Backbone, trunk: Forward) -> None:
+def test_every_picture_is_seen_behind_the_trunk(looked: Look, backbone: Backbone, trunk: CompiledModule) -> None:
     """All views of all pictures, in half precision, each with its class; recomputed one picture at a time."""
     expected = Counter(
         (place, trunk(views_of(picture(name, number), backbone.framing, augmented=2)).half().numpy().tobytes())
@@ -158,7 +158,7 @@ def test_every_picture_is_seen_behind_the_trunk(looked: Look, backbone: Backbone
     assert len(found) == 9
 
 
-def test_two_pictures_of_each_class_are_held_out(looked: Look, backbone: Backbone, trunk: Forward) -> None:
+def test_two_pictures_of_each_class_are_held_out(looked: Look, backbone: Backbone, trunk: CompiledModule) -> None:
     """The guard's files are those of its rows, wherever in the folder they lay."""
     found = looked({"red": 5, "blue": 4, "grey": 2, "pink": 3})
 

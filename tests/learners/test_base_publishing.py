@@ -14,15 +14,15 @@ from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean, calibrate
 from core.progress import silent
 from core.state import weights_of
+from engine.backbone_cache import BackboneCache
 from learners import base_publishing
 from learners.base_folder import read_folder
-from learners.base_learning import Learnt, base_config, learn, look_for
 from learners.base_publishing import Published, publish, situation
+from learners.base_training import Learnt, base_config, learn, look_for
 from learners.blobs import from_blob, to_blob
 from learners.loading import classifier, trained
-from learners.networks import Networks
-from learners.pictures import views_of
-from learners.teaching import taught
+from learners.stored_images import views_of
+from learners.taught_class import taught
 from store import catalogue, classes, sessions, versions
 from store.database import Database
 from store.errors import Conflict, LimitReached, NameTaken
@@ -37,7 +37,7 @@ SHOTS = [picture("violet", number) for number in range(3)]
 
 
 def learnt_from(
-    classes: dict[str, int], folder: Path, networks: Networks, epochs: int = 1, junk: str | None = None
+    classes: dict[str, int], folder: Path, networks: BackboneCache, epochs: int = 1, junk: str | None = None
 ) -> Learnt:
     paint(folder, classes)
     if junk:
@@ -50,7 +50,7 @@ def learnt_from(
 
 
 @pytest.fixture(scope="module")
-def learnt(networks: Networks, tmp_path_factory: pytest.TempPathFactory) -> Learnt:
+def learnt(networks: BackboneCache, tmp_path_factory: pytest.TempPathFactory) -> Learnt:
     """Five pictures of each class: three to learn from, two on guard; and a file that is no picture."""
     return learnt_from(dict.fromkeys(NAMES, 5), tmp_path_factory.mktemp("base"), networks, junk="red/notes")
 
@@ -154,7 +154,7 @@ def test_classes_are_learned_from_their_training_pictures(database: Database, le
         assert data in [picture(NAMES[class_id - 1], number) for number in range(5)]
 
 
-def test_what_is_read_back_is_what_was_learnt(database: Database, learnt: Learnt, networks: Networks) -> None:
+def test_what_is_read_back_is_what_was_learnt(database: Database, learnt: Learnt, networks: BackboneCache) -> None:
     """Weights, space and prototypes come out of the store bit for bit."""
     published(database, learnt)
 
@@ -173,7 +173,7 @@ def test_what_is_read_back_is_what_was_learnt(database: Database, learnt: Learnt
     assert [row.shots for row in remembered] == [3, 3, 3]
 
 
-def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: Learnt, networks: Networks) -> None:
+def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: Learnt, networks: BackboneCache) -> None:
     """Accuracy, temperature, threshold and distances, recounted from the stored pictures with the stored network."""
     outcome = published(database, learnt)
 
@@ -208,7 +208,9 @@ def test_details_count_pictures_and_what_was_skipped(database: Database, learnt:
     assert (details["pictures"], details["skipped"]) == (15, 1)
 
 
-def test_without_guard_pictures_nothing_is_measured(database: Database, networks: Networks, tmp_path: Path) -> None:
+def test_without_guard_pictures_nothing_is_measured(
+    database: Database, networks: BackboneCache, tmp_path: Path
+) -> None:
     """Two pictures of each class are all learned from; then nothing counts as unknown."""
     outcome = published(database, learnt_from({"red": 2, "blue": 2}, tmp_path, networks))
 
@@ -220,7 +222,9 @@ def test_without_guard_pictures_nothing_is_measured(database: Database, networks
     assert outcome.accuracy is None
 
 
-def test_a_single_class_leaves_the_network_as_it_was(database: Database, networks: Networks, tmp_path: Path) -> None:
+def test_a_single_class_leaves_the_network_as_it_was(
+    database: Database, networks: BackboneCache, tmp_path: Path
+) -> None:
     """There is nothing to tell it apart from, so nothing is trained."""
     published(database, learnt_from({"red": 4}, tmp_path, networks))
 
@@ -236,7 +240,7 @@ def test_a_single_class_leaves_the_network_as_it_was(database: Database, network
 @pytest.fixture(scope="module", params=[0, 1], ids=["untrained", "trained"])
 def learnt_whole(
     request: pytest.FixtureRequest,
-    untrained_networks: tuple[Networks, Networks],
+    untrained_networks: tuple[BackboneCache, BackboneCache],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Learnt:
     """By the first of two processes, on a backbone that has no pretrained weights."""
@@ -245,7 +249,7 @@ def learnt_whole(
 
 
 def test_a_backbone_without_pretrained_weights_is_written_whole(
-    database: Database, learnt_whole: Learnt, untrained_networks: tuple[Networks, Networks]
+    database: Database, learnt_whole: Learnt, untrained_networks: tuple[BackboneCache, BackboneCache]
 ) -> None:
     """Another process, whose own network began elsewhere, sees pictures as the one that trained it."""
     mine, other = untrained_networks
@@ -266,7 +270,7 @@ def test_a_backbone_without_pretrained_weights_is_written_whole(
 # What was taught before
 
 
-def test_a_class_taught_before_is_seen_anew(database: Database, learnt: Learnt, networks: Networks) -> None:
+def test_a_class_taught_before_is_seen_anew(database: Database, learnt: Learnt, networks: BackboneCache) -> None:
     """Its prototype is that of its stored shots under the new network; recomputed here, among the base classes."""
     class_id = ClassId(teach(database, "violet", SHOTS))
     backbone = networks.trained("resnet32", learnt.network)

@@ -5,8 +5,8 @@ import torch
 from core.bank import ClassId, PrototypeBank
 from core.classifier import Certainty, NearestClassMean
 from core.space import Space
-from learners.pictures import AUGMENTED, views_to_teach_with
-from learners.teaching import taught
+from learners.stored_images import AUGMENTED, views_to_teach_with
+from learners.taught_class import taught
 
 
 def test_several_pictures_are_taught_by_their_centre_views() -> None:

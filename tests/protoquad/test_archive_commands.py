@@ -351,7 +351,7 @@ def test_a_giant_row_is_refused_without_being_read(out: Path) -> None:
 MEASURED = """
 import resource, sys
 from protoquad import main
-from service import archives
+from learners import archive_import as archives
 from core import backbones
 backbones.build("resnet32")
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from bench.display import TerminalDisplay
 from core.progress import Progress, Report
-from learners.networks import Networks
-from learners.pictures import views_of
+from engine.backbone_cache import BackboneCache
+from engine.network import NetworkLoader
+from engine.version_cache import VersionCache
+from learners.stored_images import views_of
 from migrations import schema
 from protoquad.base_command import base
-from service.engine.network import NetworkLoader
-from service.engine.shelf import Shelf
 from store import catalogue, classes, versions
 from store.database import Database
 from store.models import Model, VersionNumber
@@ -156,14 +156,14 @@ def test_a_running_service_serves_the_result(
     with own_database.write() as db:
         catalogue.create(db, "default", "efficientnet_lite0", 0.1)
     monkeypatch.setenv("PROTOQUAD_BACKBONE", "resnet18")  # of new models alone
-    shelf = Shelf(own_database, NetworkLoader(Networks(torch.device("cpu"), "torch", tmp_path)))
-    before = shelf.current("default")
+    version_cache = VersionCache(own_database, NetworkLoader(BackboneCache(torch.device("cpu"), "torch", tmp_path)))
+    before = version_cache.current("default")
 
     result = run(pictures, "--epochs", "1")
 
     assert result.exit_code == 0, result.output
-    shelf.poll()
-    served = shelf.current("default")
+    version_cache.poll()
+    served = version_cache.current("default")
     views = torch.cat([views_of(picture(name, 9), served.network.framing, augmented=0) for name in RED_BLUE])
     answers = served.classifier.predict(served.network.tail(served.network.trunk(views)), top_k=1)
     assert (before.number, served.number) == (0, 1)
@@ -270,7 +270,7 @@ def test_a_full_disk_is_a_sentence(pictures: Path, monkeypatch: pytest.MonkeyPat
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("learners.base_looking.TemporaryFile", full)
+    monkeypatch.setattr("learners.base_images.TemporaryFile", full)
 
     assert "home: No space left on device" in sentence(run(pictures, *SMALL))
 

@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from protoquad import worker_alive_command
-from workers.pulse import Pulse
+from workers.heartbeat import Heartbeat
 
 ALLOWED = 60
 
@@ -32,7 +32,7 @@ def run() -> Result:
 
 
 def beaten(home: Path, *, seconds_ago: float) -> Path:
-    pulse = Pulse(home)
+    pulse = Heartbeat(home)
     pulse.beat()
     moment = time.time() - seconds_ago
     os.utime(pulse.file, (moment, moment))

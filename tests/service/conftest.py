@@ -28,16 +28,17 @@ from starlette.types import ASGIApp
 from torch import Tensor
 
 from core.incremental_session import IncrementalConfig
-from learners.pictures import views_of
+from learners import refining as publishing
+from learners.stored_images import views_of
 from service.app import create_app
 from service.connections import Connection, ConnectionLimits, Connections
-from service.dependencies import Parts
+from service.dependencies import AppContext
 from store import api_keys
 from store.database import Database
 from store.settings import Settings
 from tests.waiting import until
-from workers import publishing, session_job
-from workers.session_job import SessionWorker
+from workers import session_worker as session_job
+from workers.session_worker import SessionWorker
 
 SECONDS = 10.0  # bound of every wait: reached only by a test that fails
 SECONDS_TO_ANSWER = 60.0  # bound of every request, on a machine that is busy with something else
@@ -200,8 +201,8 @@ class Service:
         self.keys: dict[str, str] = {}
 
     @property
-    def parts(self) -> Parts:
-        found: Parts = self.app.state.parts
+    def context(self) -> AppContext:
+        found: AppContext = self.app.state.context
         return found
 
     def learner(self, name: str = "default") -> "Learner":
@@ -210,7 +211,7 @@ class Service:
     @contextmanager
     def held_up(self) -> Iterator[None]:
         """The engine at a standstill until this is left: what is asked of it waits."""
-        network = self.parts.shelf.current("default").network
+        network = self.context.version_cache.current("default").network
         reached, go_on = threading.Event(), threading.Event()
 
         def wait(pictures: Tensor) -> Tensor:
@@ -219,7 +220,7 @@ class Service:
             return network.trunk(pictures)
 
         size = network.framing.size
-        stuck = self.parts.batcher.submit(replace(network, trunk=wait), torch.zeros(1, 3, size, size).byte(), list)
+        stuck = self.context.batcher.submit(replace(network, trunk=wait), torch.zeros(1, 3, size, size).byte(), list)
         assert reached.wait(SECONDS), "the engine did not take the job up"
         try:
             yield

@@ -21,9 +21,9 @@ from core import backbones, refinement
 from core.backbones import Backbone
 from core.guard import Measure, Verdict
 from core.state import weights_of, with_weights
+from learners.archive_import import checked
 from learners.loading import classifier, learner, trained
 from migrations import schema
-from service.archives import checked
 from service.schemas import ClassBody, VersionBody
 from store import archive, catalogue
 from store.archive import UnusableArchive
@@ -153,11 +153,11 @@ def test_a_model_with_a_long_life_passes_every_check(
     learner.refine()
     learner.activate(both)
     path = Path(shutil.copyfile(folder / "empty", tmp_path / "archive"))
-    archive.write(learner.service.parts.database, learner.name, path)
+    archive.write(learner.service.context.database, learner.name, path)
 
     with checked(path, Settings(home=tmp_path / "home")) as found:
-        archive.read(found.path, learner.service.parts.database, "copy")
-    with learner.service.parts.database.write() as db:
+        archive.read(found.path, learner.service.context.database, "copy")
+    with learner.service.context.database.write() as db:
         assert catalogue.get(db, "copy").head == learner.version
         catalogue.delete(db, "copy")
 

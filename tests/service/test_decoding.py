@@ -17,10 +17,10 @@ from PIL import Image
 from torch import Tensor
 
 from core.images import MAX_PIXELS, Framing
-from learners.pictures import DECODER, own_views, sharp_side
-from service import decoding
-from service.decoding import CORES, Look, each, hand_over, seen_again, seen_in
-from service.engine.batching import Overloaded
+from engine import decoding
+from engine.batching import Overloaded
+from engine.decoding import CORES, Look, each, hand_over, seen_again, seen_in
+from learners.stored_images import DECODER, own_views, sharp_side
 from service.errors import Problem
 from service.uploads import Upload
 from store.classes import Picture, digest
@@ -170,7 +170,7 @@ def slow() -> bytes:
 
 def children() -> list[psutil.Process]:
     """Those that decode; the servers of other tests are children too."""
-    return [one for one in psutil.Process().children() if "learners.decoder_main" in one.cmdline()]
+    return [one for one in psutil.Process().children() if "engine.decoder_main" in one.cmdline()]
 
 
 def test_small_images_are_answered_while_costly_ones_wait() -> None:

@@ -6,20 +6,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.load.pictures import shot
+from bench.load.sample_images import shot
 from core.bank import ClassId
 from core.classifier import Certainty, Learned, NearestClassMean
 from core.images import centre_view, decode, stacked
-from core.inference import Engine
-from core.kit import Kit
 from core.state import UNTAUGHT
+from engine.backbone_cache import BackboneCache
+from engine.compiled_backbone import CompiledBackbone
+from engine.compiled_module import Engine
 from learners.loading import Means
-from learners.networks import Networks
 
 CLASSES, SHOTS, ASKED = 12, 3, 2
 
 
-def features(kit: Kit, numbers: range) -> Tensor:
+def features(kit: CompiledBackbone, numbers: range) -> Tensor:
     """Of so many pictures of every class, (classes, pictures, M)."""
     framing = kit.framing
     data = [shot(number, place) for number in range(CLASSES) for place in numbers]
@@ -27,7 +27,7 @@ def features(kit: Kit, numbers: range) -> Tensor:
     return kit.tail({})(kit.trunk({})(views)).unflatten(0, (CLASSES, len(numbers)))
 
 
-def taught(kit: Kit) -> NearestClassMean:
+def taught(kit: CompiledBackbone) -> NearestClassMean:
     nothing = Means((), torch.zeros(0, dtype=torch.long), torch.zeros(0, kit.dim))
     prototypes = UNTAUGHT.embed(features(kit, range(SHOTS))).mean(1)
     learned = {ClassId(number): Learned(prototype, SHOTS) for number, prototype in enumerate(prototypes)}
@@ -36,7 +36,9 @@ def taught(kit: Kit) -> NearestClassMean:
 
 def test_both_engines_name_the_same_class_at_the_same_distance(prepared_backbones: Path) -> None:
     engines: tuple[Engine, ...] = ("openvino", "torch")
-    kits = [Networks(torch.device("cpu"), engine, prepared_backbones).kit("efficientnet_lite0") for engine in engines]
+    kits = [
+        BackboneCache(torch.device("cpu"), engine, prepared_backbones).kit("efficientnet_lite0") for engine in engines
+    ]
 
     fast, plain = (taught(kit).distances(features(kit, range(SHOTS, SHOTS + ASKED)).flatten(0, 1)) for kit in kits)
 
@@ -48,7 +50,7 @@ def test_both_engines_name_the_same_class_at_the_same_distance(prepared_backbone
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_batch_is_answered_as_its_pictures_are(prepared_backbones: Path, count: int) -> None:
     """A picture's answer does not depend on who else asked at the time."""
-    kit = Networks(torch.device("cpu"), "auto", prepared_backbones).kit("efficientnet_lite0")
+    kit = BackboneCache(torch.device("cpu"), "auto", prepared_backbones).kit("efficientnet_lite0")
     side = kit.framing.size
     pictures = torch.randint(0, 256, (7, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     together = kit.tail({})(kit.trunk({})(pictures))

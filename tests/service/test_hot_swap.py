@@ -74,7 +74,9 @@ def test_versions_are_swapped_under_load(
     learner: Any, versions: dict[int, tuple[str, float]], draw: Draw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fifty swaps between two networks while connections predict: every answer fits the version that it names."""
-    monkeypatch.setattr(learner.service.parts.shelf.loader.compiled, "keep", 1)  # each swap compiles its network anew
+    monkeypatch.setattr(
+        learner.service.context.version_cache.loader.compiled, "keep", 1
+    )  # each swap compiles its network anew
     traffic = Traffic(learner, draw("red"))
     process = psutil.Process()
 

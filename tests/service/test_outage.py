@@ -13,8 +13,8 @@ from sqlalchemy import event
 
 from store.database import Database
 from store.models import SessionRow
-from workers import session_job
-from workers.session_job import SessionWorker
+from workers import session_worker as session_job
+from workers.session_worker import SessionWorker
 
 Until = Callable[[Callable[[], Any], str], None]
 Draw = Callable[..., bytes]
@@ -96,7 +96,7 @@ def test_a_stream_of_events_outlives_an_outage(start: Callable[..., Any], databa
 
     with ThreadPoolExecutor() as pool:
         watching = pool.submit(watch)
-        until(lambda: service.parts.watching.streams.taken, "the stream has begun")
+        until(lambda: service.context.watching.streams.taken, "the stream has begun")
         with away(database, refuse):
             until(lambda: refused.is_set(), "the database was asked in vain")
         assert learner.post(f"/sessions/{session}/cancel").status_code == 202
@@ -117,7 +117,7 @@ def test_an_outage_while_it_waits_does_not_unteach_a_class(
 
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(learner.teach, "red", Prefer="wait=60")
-        until(lambda: service.parts.watching.waiters.taken, "it waits")
+        until(lambda: service.context.watching.waiters.taken, "it waits")
         with away(database, refuse):
             answer = waiting.result(30)
 

@@ -11,7 +11,7 @@ import pytest
 from store.database import Database
 from store.models import SessionRow
 from tests.processes import Running
-from workers.pulse import STALLED, pulses
+from workers.heartbeat import STALLED, pulses
 
 Until = Callable[[Callable[[], Any], str], None]
 LEASE = 2.0

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from core import refinement
-from workers import session_job
+from workers import session_worker as session_job
 
 Until = Callable[[Callable[[], Any], str], None]
 Meanwhile = Callable[[Callable[[], object]], Any]

@@ -10,8 +10,8 @@ from store import sessions
 from store.database import Database, now
 from store.models import SessionId, SessionRow
 from store.settings import Settings
-from workers import session_job
-from workers.session_job import SessionWorker
+from workers import session_worker as session_job
+from workers.session_worker import SessionWorker
 
 SECONDS = 20.0
 
