@@ -28,7 +28,7 @@ from engine.decoder_process import SECONDS, STORED_SECONDS
 from learners.stored_images import DECODER, STORED, own_views, sharp_side, small_form
 from service.errors import ImageProblem, unusable_images
 from service.uploads import Upload
-from store.classes import Picture
+from store.classes import StoredImage
 
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
@@ -75,7 +75,7 @@ async def seen_in(uploads: Sequence[Upload], look: Look) -> list[Seen]:
 
 
 async def seen_again(
-    load: Callable[[int], Picture], keys: Sequence[int], framing: Framing, augmented: int
+    load: Callable[[int], StoredImage], keys: Sequence[int], framing: Framing, augmented: int
 ) -> list[Tensor]:
     """The views of stored images, as when they were taught; each is loaded when it is its turn."""
 

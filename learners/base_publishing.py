@@ -152,14 +152,16 @@ def _write(db: Session, model: Model, now: Situation, prepared: _Prepared, learn
     version = versions.add(
         db,
         model,
-        "base",
-        parent=now.head or versions.get(db, model.id, catalogue.UNTAUGHT),
-        classes=len(prepared.rows),
-        temperature=prepared.temperature,
-        threshold=prepared.open_world.threshold,
-        weights=base_blob(learnt.state),
-        details=_details(prepared, learnt),
-        prototypes=prepared.rows,
+        versions.NewVersion(
+            "base",
+            parent=now.head or versions.get(db, model.id, catalogue.UNTAUGHT),
+            classes=len(prepared.rows),
+            temperature=prepared.temperature,
+            threshold=prepared.open_world.threshold,
+            weights=base_blob(learnt.state),
+            details=_details(prepared, learnt),
+            prototypes=prepared.rows,
+        ),
     )
     kept = len(prepared.rows) - len(learnt.names)
     return Published(version.number, len(learnt.names), kept, prepared.accuracy)

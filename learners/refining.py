@@ -31,7 +31,7 @@ from learners.taught_class import PRIOR_SHOTS, Taught, taught
 from learners.unknown_detection import detect_unknown, nearest_other
 from messaging.notifier import Notifier
 from store import catalogue, classes, sessions, versions
-from store.classes import Picture
+from store.classes import StoredImage
 from store.database import Database
 from store.models import Model, Version
 from store.settings import Settings
@@ -54,8 +54,8 @@ class Material:
     parent: LearnerState  # without the classes that wait
     revisions: Mapping[int, int]  # of every living class
     waiting: Sequence[ClassId]
-    shots: Sequence[Picture]
-    guard: Sequence[Picture]
+    shots: Sequence[StoredImage]
+    guard: Sequence[StoredImage]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,15 +132,17 @@ class Publisher:
             version = versions.add(
                 db,
                 model,
-                "incremental",
-                parent=now.head,
-                classes=now.head.classes,
-                temperature=now.head.temperature,
-                threshold=now.head.threshold,
-                details={**measured(self.verdict), "reason": reason},
-                verdict="rejected",
-                session_id=self.claim.session_id,
-                serve=False,
+                versions.NewVersion(
+                    "incremental",
+                    parent=now.head,
+                    classes=now.head.classes,
+                    temperature=now.head.temperature,
+                    threshold=now.head.threshold,
+                    details={**measured(self.verdict), "reason": reason},
+                    verdict="rejected",
+                    session_id=self.claim.session_id,
+                    serve=False,
+                ),
             )
             if now.overruled:  # the classes still wait: nobody has judged them on the version that is served now
                 sessions.enqueue(
@@ -176,17 +178,19 @@ class Publisher:
             version = versions.add(
                 db,
                 model,
-                "incremental",
-                parent=now.head,
-                classes=len(rows),
-                temperature=calibrate(distances, own).temperature,
-                threshold=open_world.threshold,
-                weights=blob,
-                details=details,
-                verdict="promoted",
-                session_id=self.claim.session_id,
-                prototypes=rows,
-                statistics=self._statistics(bank),
+                versions.NewVersion(
+                    "incremental",
+                    parent=now.head,
+                    classes=len(rows),
+                    temperature=calibrate(distances, own).temperature,
+                    threshold=open_world.threshold,
+                    weights=blob,
+                    details=details,
+                    verdict="promoted",
+                    session_id=self.claim.session_id,
+                    prototypes=rows,
+                    statistics=self._statistics(bank),
+                ),
             )
             classes.settle(db, model.id, self._as_seen(self.material.waiting, now))
             versions.prune(db, model, self.settings.keep_versions)

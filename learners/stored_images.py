@@ -16,7 +16,7 @@ from core.images import MAX_PIXELS, Framing, decode, views
 from core.views import LabelledViews
 from engine.compiled_module import CompiledModule
 from engine.decoder_process import STORED_SECONDS, DecoderProcess
-from store.classes import Picture, digest
+from store.classes import StoredImage, digest
 
 AUGMENTED = 8
 SHARPNESS = 2  # times the framing's short side
@@ -40,7 +40,7 @@ def views_of(data: bytes, framing: Framing, *, augmented: int = AUGMENTED, max_p
     return own_views(image, framing, digest(data), augmented)
 
 
-def stored_views(picture: Picture, framing: Framing, augmented: int) -> Tensor:
+def stored_views(picture: StoredImage, framing: Framing, augmented: int) -> Tensor:
     """As `views_of` the picture as it was sent, whatever it costs: it was within the limits when it came."""
     data, short_side = picture.scaled or picture.data, sharp_side(framing)
     if inspect(data).cost is Cost.COSTLY:
@@ -87,7 +87,11 @@ def activations(trunk: CompiledModule, pictures: Sequence[Tensor], check: Check 
 
 
 def seen(
-    framing: Framing, trunk: CompiledModule, pictures: Sequence[Picture], augmented: int, check: Check = lambda: None
+    framing: Framing,
+    trunk: CompiledModule,
+    pictures: Sequence[StoredImage],
+    augmented: int,
+    check: Check = lambda: None,
 ) -> LabelledViews | None:
     """Stored pictures as the tail takes them; None where there is none."""
     if not pictures:

@@ -24,7 +24,7 @@ from service.errors import Problem
 from service.schemas import ClassBody, Outlier, SessionBody, TaughtBody
 from service.uploads import Upload
 from store import catalogue, classes, idempotency, sessions, versions
-from store.classes import Picture
+from store.classes import StoredImage
 from store.database import Database
 from store.errors import LimitReached
 from store.models import ClassRow, Model, ModelId, SessionId, Version, VersionNumber
@@ -91,7 +91,7 @@ class Changes:
             )
         return stored
 
-    def stored_shot(self, key: int) -> Picture:
+    def stored_shot(self, key: int) -> StoredImage:
         """One at a time: together they may have gigabytes."""
         with self.database.read() as db:
             return classes.shot(db, key)
@@ -158,13 +158,15 @@ class Changes:
             version = versions.add(
                 db,
                 model,
-                "delete",
-                parent=served.version,
-                classes=len(served.classifier) - 1,
-                temperature=served.version.temperature,
-                threshold=open_world.threshold,
-                details={"class": class_id, "unknown": open_world.details()},
-                prototypes=gone,
+                versions.NewVersion(
+                    "delete",
+                    parent=served.version,
+                    classes=len(served.classifier) - 1,
+                    temperature=served.version.temperature,
+                    threshold=open_world.threshold,
+                    details={"class": class_id, "unknown": open_world.details()},
+                    prototypes=gone,
+                ),
             )
         self.version_cache.advance(served, version, gone, served.names)
         self._tell(served.model)
@@ -247,13 +249,15 @@ def _provisional(db: Session, model: Model, served: LoadedVersion, class_id: Cla
     return versions.add(
         db,
         model,
-        "provisional",
-        parent=served.version,
-        classes=len(served.classifier) + (class_id not in served.classifier.known_ids),
-        temperature=served.version.temperature,
-        threshold=open_world.threshold,
-        details={"class": class_id, "unknown": open_world.details()},
-        prototypes=[new.row(class_id)],
+        versions.NewVersion(
+            "provisional",
+            parent=served.version,
+            classes=len(served.classifier) + (class_id not in served.classifier.known_ids),
+            temperature=served.version.temperature,
+            threshold=open_world.threshold,
+            details={"class": class_id, "unknown": open_world.details()},
+            prototypes=[new.row(class_id)],
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from store.models import ClassRow, GuardImage, Model, ModelId, SessionId, Shot, 
 
 
 @dataclass(frozen=True)
-class Picture:
+class StoredImage:
     """A stored picture of a class."""
 
     class_id: int
@@ -158,7 +158,7 @@ def add_guard(db: Session, model_id: ModelId, class_id: int, pictures: Sequence[
     db.flush()
 
 
-def shots_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[Picture]:
+def shots_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[StoredImage]:
     return _pictures(db, Shot, model_id, list(class_ids))
 
 
@@ -168,14 +168,14 @@ def shot_keys(db: Session, model_id: ModelId, class_id: int) -> list[int]:
     return list(db.scalars(own.order_by(Shot.id)))
 
 
-def shot(db: Session, key: int) -> Picture:
+def shot(db: Session, key: int) -> StoredImage:
     """What is needed to look at it again: its small form, where it has one."""
     row = db.execute(
         select(Shot.class_id, Shot.sha256, func.coalesce(Shot.scaled, Shot.data)).where(Shot.id == key)
     ).one_or_none()
     if row is None:
         raise NotThere("a shot of the class was deleted meanwhile; try again")
-    return Picture(*row)
+    return StoredImage(*row)
 
 
 def stored_shots(db: Session, model_id: ModelId, class_id: int) -> int:
@@ -183,11 +183,11 @@ def stored_shots(db: Session, model_id: ModelId, class_id: int) -> int:
     return db.execute(own).scalar_one()
 
 
-def guard_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[Picture]:
+def guard_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[StoredImage]:
     return _pictures(db, GuardImage, model_id, list(class_ids))
 
 
-def watching(db: Session, model_id: ModelId, class_ids: Iterable[int], limit: int) -> list[Picture]:
+def watching(db: Session, model_id: ModelId, class_ids: Iterable[int], limit: int) -> list[StoredImage]:
     """At most `limit` pictures to measure old classes on, the same ones each time.
 
     Guard images where a class has them, its shots where it has not; one picture of every class before a second of any,
@@ -207,7 +207,7 @@ def watching(db: Session, model_id: ModelId, class_ids: Iterable[int], limit: in
         depth[class_id] = depth.get(class_id, 0) + 1
         ranked.append((depth[class_id], sha, table, key))
     ranked.sort(key=lambda entry: entry[:2])
-    pictures: list[Picture] = []
+    pictures: list[StoredImage] = []
     for table in (GuardImage, Shot):
         keys = [key for *_, of, key in ranked[:limit] if of is table]
         pictures += _pictures(db, table, model_id, None, keys)
@@ -220,10 +220,10 @@ def _pictures(
     model_id: ModelId,
     class_ids: list[int] | None,
     keys: list[int] | None = None,
-) -> list[Picture]:
+) -> list[StoredImage]:
     column, wanted = (table.class_id, class_ids) if class_ids is not None else (table.id, keys or [])
     small = table.scaled if table is Shot else null()
     statement = (
         select(table.class_id, table.sha256, table.data, small).where(table.model_id == model_id).order_by(table.id)
     )
-    return [Picture(*row) for some in batched(wanted) for row in db.execute(statement.where(column.in_(some)))]
+    return [StoredImage(*row) for some in batched(wanted) for row in db.execute(statement.where(column.in_(some)))]

@@ -5,7 +5,7 @@ row, however many there are, and an old version is found again exactly as it was
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import (
@@ -64,52 +64,52 @@ class Remembered:
     factor: bytes | None = None
 
 
-def add(
-    db: Session,
-    model: Model,
-    kind: str,
-    *,
-    parent: Version,
-    classes: int,
-    temperature: float,
-    threshold: float | None,
-    base: VersionNumber | None = None,
-    weights: bytes | None = None,
-    details: dict[str, Any] | None = None,
-    verdict: str | None = None,
-    session_id: SessionId | None = None,
-    prototypes: Sequence[PrototypeRow] = (),
-    statistics: Sequence[StatisticsRow] = (),
-    serve: bool = True,
-) -> Version:
-    """The next version; the caller holds the model's lock. Without weights of its own it uses its parent's."""
-    model.last_version = VersionNumber(model.last_version + 1)
-    number = model.last_version
+@dataclass(frozen=True)
+class NewVersion:
+    """Everything that is written of a version. Without weights of its own it uses its parent's."""
+
+    kind: str
+    parent: Version
+    classes: int
+    temperature: float
+    threshold: float | None
+    weights: bytes | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    verdict: str | None = None
+    session_id: SessionId | None = None
+    prototypes: Sequence[PrototypeRow] = ()
+    statistics: Sequence[StatisticsRow] = ()
+    serve: bool = True  # whether it becomes the head
+
+
+def add(db: Session, model: Model, new: NewVersion) -> Version:
+    """The next version of the model; the caller holds the model's lock."""
+    model.last_version = number = VersionNumber(model.last_version + 1)
     version = Version(
         model_id=model.id,
         number=number,
-        parent=parent.number,
-        kind=kind,
-        base=number if kind == "base" else parent.base if base is None else base,
-        weights=number if weights is not None else parent.weights,
-        classes=classes,
-        temperature=temperature,
-        threshold=threshold,
-        verdict=verdict,
-        details=details or {},
-        kept=serve,
-        session_id=session_id,
+        parent=new.parent.number,
+        kind=new.kind,
+        base=number if new.kind == "base" else new.parent.base,
+        weights=number if new.weights is not None else new.parent.weights,
+        classes=new.classes,
+        temperature=new.temperature,
+        threshold=new.threshold,
+        verdict=new.verdict,
+        details=new.details,
+        kept=new.serve,
+        session_id=new.session_id,
         created_at=now(db),
     )
     db.add(version)
     db.flush()
-    if weights is not None:
-        db.add(Weights(model_id=model.id, version=number, data=weights))
-    if prototypes:
-        db.execute(insert(Prototype), [_values(model.id, number, row) for row in prototypes])
-    if statistics:
-        db.execute(insert(Statistics), [_values(model.id, number, row) for row in statistics])
-    if serve:
+    if new.weights is not None:
+        db.add(Weights(model_id=model.id, version=number, data=new.weights))
+    if new.prototypes:
+        db.execute(insert(Prototype), [_values(model.id, number, row) for row in new.prototypes])
+    if new.statistics:
+        db.execute(insert(Statistics), [_values(model.id, number, row) for row in new.statistics])
+    if new.serve:
         model.head = number
     db.flush()
     return version
@@ -328,13 +328,15 @@ def activate(db: Session, model: Model, number: int, living: Collection[int]) ->
         return add(
             db,
             model,
-            "rollback",
-            parent=version,
-            classes=len(known) - len(gone),
-            temperature=version.temperature,
-            threshold=version.threshold,
-            details={**version.details, "without": [row.class_id for row in gone]},
-            prototypes=gone,
+            NewVersion(
+                "rollback",
+                parent=version,
+                classes=len(known) - len(gone),
+                temperature=version.temperature,
+                threshold=version.threshold,
+                details={**version.details, "without": [row.class_id for row in gone]},
+                prototypes=gone,
+            ),
         )
     model.head = version.number
     db.flush()

@@ -51,7 +51,7 @@ def fill(database: Database, name: str) -> None:
         def add(kind: str, **given: object) -> None:
             known = {"classes": 3, "temperature": 0.1, "threshold": 0.4, "details": {"accuracy": {"old": 90.0}}}
             parent = versions.get(db, model.id, model.head)
-            versions.add(db, model, kind, parent=parent, **{**known, **given})  # type: ignore[arg-type]
+            versions.add(db, model, versions.NewVersion(kind, parent=parent, **{**known, **given}))  # type: ignore[arg-type]
 
         add("provisional", prototypes=[row(wren), row(owl), row(swan)], details={"class": wren})
         add("incremental", verdict="promoted", weights=weights_blob(_moved(based, tail), tail), prototypes=[row(owl)])

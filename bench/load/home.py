@@ -78,13 +78,15 @@ def _add(db: Session, model: Model, kind: str, known: list[PrototypeRow], weight
     versions.add(
         db,
         model,
-        kind,
-        parent=versions.servable(db, model.id, model.head),
-        classes=model.last_class,
-        temperature=Certainty().temperature,
-        threshold=None,
-        weights=weights,
-        prototypes=known,
+        versions.NewVersion(
+            kind,
+            parent=versions.servable(db, model.id, model.head),
+            classes=model.last_class,
+            temperature=Certainty().temperature,
+            threshold=None,
+            weights=weights,
+            prototypes=known,
+        ),
     )
 
 

@@ -99,7 +99,7 @@ def test_the_scope_says_what_is_trained(backbone: Backbone) -> None:
 def test_features_stand_where_their_pictures_stood(
     backbone: Backbone, activations: Callable[..., LabelledViews], batch: int
 ) -> None:
-    """Picture by picture and view by view, in batches that need not divide the whole."""
+    """StoredImage by picture and view by view, in batches that need not divide the whole."""
     views = activations([1, 2], 3, views=2)
     with torch.no_grad():
         expected = torch.stack([torch.cat([backbone.tail(view[None]) for view in shot]) for shot in views.inputs])

@@ -77,12 +77,14 @@ def teach(database: Database, name: str, pictures: list[bytes], model: str = "de
         versions.add(
             db,
             row,
-            "provisional",
-            parent=head,
-            classes=head.classes + 1,
-            temperature=1.0,
-            threshold=None,
-            prototypes=[prototype],
+            versions.NewVersion(
+                "provisional",
+                parent=head,
+                classes=head.classes + 1,
+                temperature=1.0,
+                threshold=None,
+                prototypes=[prototype],
+            ),
         )
         return own.id
 
@@ -96,12 +98,14 @@ def delete(database: Database, class_id: int) -> None:
         versions.add(
             db,
             row,
-            "delete",
-            parent=head,
-            classes=head.classes - 1,
-            temperature=1.0,
-            threshold=None,
-            prototypes=gone,
+            versions.NewVersion(
+                "delete",
+                parent=head,
+                classes=head.classes - 1,
+                temperature=1.0,
+                threshold=None,
+                prototypes=gone,
+            ),
         )
 
 

@@ -268,15 +268,17 @@ def test_a_model_takes_everything_of_its_own_with_it(db: Session) -> None:
     versions.add(
         db,
         model,
-        "incremental",
-        parent=versions.get(db, model.id, 0),
-        classes=1,
-        temperature=1.0,
-        threshold=None,
-        weights=b"weights",
-        session_id=session.id,
-        prototypes=[versions.PrototypeRow(1, b"vector", 5, restart=True)],
-        statistics=[versions.StatisticsRow(1, b"mean", b"factor")],
+        versions.NewVersion(
+            "incremental",
+            parent=versions.get(db, model.id, 0),
+            classes=1,
+            temperature=1.0,
+            threshold=None,
+            weights=b"weights",
+            session_id=session.id,
+            prototypes=[versions.PrototypeRow(1, b"vector", 5, restart=True)],
+            statistics=[versions.StatisticsRow(1, b"mean", b"factor")],
+        ),
     )
 
     catalogue.delete(db, "birds")

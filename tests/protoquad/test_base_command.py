@@ -83,12 +83,14 @@ def teach(database: Database, name: str) -> None:
         versions.add(
             db,
             model,
-            "provisional",
-            parent=parent,
-            classes=parent.classes + 1,
-            temperature=1.0,
-            threshold=None,
-            prototypes=[row],
+            versions.NewVersion(
+                "provisional",
+                parent=parent,
+                classes=parent.classes + 1,
+                temperature=1.0,
+                threshold=None,
+                prototypes=[row],
+            ),
         )
 
 

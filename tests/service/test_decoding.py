@@ -23,7 +23,7 @@ from engine.decoding import CORES, Look, each, hand_over, seen_again, seen_in
 from learners.stored_images import DECODER, own_views, sharp_side
 from service.errors import Problem
 from service.uploads import Upload
-from store.classes import Picture, digest
+from store.classes import StoredImage, digest
 from tests import bombs
 from tests.waiting import until
 
@@ -264,7 +264,7 @@ def test_a_stored_image_shows_the_same_views_from_its_small_form(data: bytes) ->
     (seen,) = asyncio.run(seen_in([Upload(0, None, data)], look))
     assert seen.scaled is not None
 
-    pictures = [Picture(1, digest(data), data, form) for form in (seen.scaled, None)]
+    pictures = [StoredImage(1, digest(data), data, form) for form in (seen.scaled, None)]
     again = asyncio.run(seen_again(pictures.__getitem__, range(2), FRAMING, 3))
 
     assert len(seen.scaled) < 1_500_000

@@ -83,31 +83,35 @@ def fill(db: Session, name: str) -> None:
     first = versions.add(
         db,
         model,
-        "base",
-        parent=parent,
-        classes=2,
-        temperature=1 / 3,
-        threshold=None,
-        weights=WEIGHTS,
-        details={"accuracy": {"old": 87.5, "new": None}, "word": "é"},
-        prototypes=[
-            PrototypeRow(wren.id, b"\0\1\2\3" * 64, 20, restart=True, held_out=ONE),
-            PrototypeRow(deleted.id, None, 0, restart=True),
-        ],
-        statistics=[StatisticsRow(owl.id, ONE * DIM, ONE * DIM * COPIES)],
+        versions.NewVersion(
+            "base",
+            parent=parent,
+            classes=2,
+            temperature=1 / 3,
+            threshold=None,
+            weights=WEIGHTS,
+            details={"accuracy": {"old": 87.5, "new": None}, "word": "é"},
+            prototypes=[
+                PrototypeRow(wren.id, b"\0\1\2\3" * 64, 20, restart=True, held_out=ONE),
+                PrototypeRow(deleted.id, None, 0, restart=True),
+            ],
+            statistics=[StatisticsRow(owl.id, ONE * DIM, ONE * DIM * COPIES)],
+        ),
     )
     versions.add(
         db,
         model,
-        "incremental",
-        parent=first,
-        classes=2,
-        temperature=0.1,
-        threshold=0.7000000000000001,
-        weights=b"difference",
-        verdict="promoted",
-        session_id=session.id,
-        prototypes=[PrototypeRow(owl.id, b"owl!" * 64, 90, restart=False)],
+        versions.NewVersion(
+            "incremental",
+            parent=first,
+            classes=2,
+            temperature=0.1,
+            threshold=0.7000000000000001,
+            weights=b"difference",
+            verdict="promoted",
+            session_id=session.id,
+            prototypes=[PrototypeRow(owl.id, b"owl!" * 64, 90, restart=False)],
+        ),
     )
 
 
@@ -225,7 +229,9 @@ def test_a_copy_goes_on_learning_by_itself(exported: Exported, elsewhere: Databa
         row = classes.add(db, model, "lark", shots=1, since=VersionNumber(3))
         classes.add_shots(db, model.id, row.id, [b"lark"])
         parent = versions.get(db, model.id, model.head)
-        version = versions.add(db, model, "provisional", parent=parent, classes=3, temperature=1.0, threshold=None)
+        version = versions.add(
+            db, model, versions.NewVersion("provisional", parent=parent, classes=3, temperature=1.0, threshold=None)
+        )
         assert (row.id, version.number) == (4, 3)
 
 

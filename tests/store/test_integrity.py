@@ -18,13 +18,15 @@ def teach(db: Session, model: Model, name: str, *images: bytes, guard: tuple[byt
     versions.add(
         db,
         model,
-        "incremental",
-        parent=head,
-        classes=head.classes + 1,
-        temperature=1.0,
-        threshold=None,
-        weights=b"weights",
-        prototypes=[prototype],
+        versions.NewVersion(
+            "incremental",
+            parent=head,
+            classes=head.classes + 1,
+            temperature=1.0,
+            threshold=None,
+            weights=b"weights",
+            prototypes=[prototype],
+        ),
     )
     return row.id
 

@@ -216,14 +216,16 @@ def _refine(db: Session, model: Model) -> int:
     return versions.add(
         db,
         model,
-        "incremental",
-        parent=versions.get(db, model.id, model.head),
-        classes=CLASSES,
-        temperature=1.0,
-        threshold=None,
-        weights=b"weights",
-        prototypes=[PrototypeRow(class_id, b"refined", 5, restart=False) for class_id in range(1, CLASSES + 1)],
-        statistics=[StatisticsRow(class_id, b"mean", b"factor") for class_id in range(1, CLASSES + 1)],
+        versions.NewVersion(
+            "incremental",
+            parent=versions.get(db, model.id, model.head),
+            classes=CLASSES,
+            temperature=1.0,
+            threshold=None,
+            weights=b"weights",
+            prototypes=[PrototypeRow(class_id, b"refined", 5, restart=False) for class_id in range(1, CLASSES + 1)],
+            statistics=[StatisticsRow(class_id, b"mean", b"factor") for class_id in range(1, CLASSES + 1)],
+        ),
     ).number
 
 

@@ -107,14 +107,16 @@ class History:
         number = versions.add(
             self.db,
             self.model,
-            kind,
-            parent=parent,
-            classes=0,
-            temperature=1.0,
-            threshold=None,
-            prototypes=rows,
-            statistics=statistics or [],
-            **more,  # type: ignore[arg-type]
+            versions.NewVersion(
+                kind,
+                parent=parent,
+                classes=0,
+                temperature=1.0,
+                threshold=None,
+                prototypes=rows,
+                statistics=statistics or [],
+                **more,  # type: ignore[arg-type]
+            ),
         ).number
         self.parents[number], self.written[number], self.told[number] = parent.number, rows, statistics or []
 

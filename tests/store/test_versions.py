@@ -47,13 +47,15 @@ def write(
     return versions.add(
         db,
         model,
-        kind,
-        parent=parent,
-        classes=CLASSES,
-        temperature=1.0,
-        threshold=0.5,
-        prototypes=prototypes,
-        **more,
+        versions.NewVersion(
+            kind,
+            parent=parent,
+            classes=CLASSES,
+            temperature=1.0,
+            threshold=0.5,
+            prototypes=prototypes,
+            **more,
+        ),
     ).number
 
 
@@ -98,15 +100,6 @@ def test_a_version_without_weights_uses_those_of_its_parent(db: Session, model: 
         (4, 1, 3),
     ]
     assert [versions.weights(db, model.id, number) for number in range(5)] == [None, b"base", None, b"refined", None]
-
-
-def test_a_base_can_be_named(db: Session, model: Model) -> None:
-    """A version that is brought from elsewhere says what it stands on."""
-    write(db, model, kind="base", weights=b"base")
-    number = write(db, model, kind="rollback", base=catalogue.UNTAUGHT, details={"why": ["because"]})
-
-    version = versions.get(db, model.id, number)
-    assert (version.base, version.details, version.threshold, version.kept) == (0, {"why": ["because"]}, 0.5, True)
 
 
 @pytest.mark.parametrize("number", [-(2**63), -1, 2, 2**31 - 1, 2**31, 2**63, 10**30])
