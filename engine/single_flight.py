@@ -1,7 +1,7 @@
-"""One load for everybody who asks for the same thing, in threads of its own.
+"""One load for all callers who ask for the same thing, in threads of its own.
 
-Nobody holds a lock while something loads. A caller gets a future, so that it may wait with a time limit, wait on an
-event loop without a thread, or stop waiting: the load goes on and harms nobody.
+No lock is held while something loads. A caller gets a future: it may wait with a time limit, wait on an event loop
+without a thread, or stop waiting, and the load goes on.
 """
 
 import threading
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 class Busy(Exception):
-    """It cannot be done now; the same request may succeed after `retry_seconds`."""
+    """Not possible now; the same request may succeed after `retry_seconds`."""
 
     def __init__(self, reason: str, retry_seconds: int = 5) -> None:
         super().__init__(reason)
@@ -29,10 +29,10 @@ class _Load(NamedTuple):
 
 
 class SingleFlight(Generic[Key, Value]):
-    """Loads `what`: `at_once` at a time, and no more than `most` that run or wait for their turn.
+    """Loads `what`: `at_once` at a time, with at most `most` that run or wait for their turn.
 
-    All methods may be called from any thread, and none of them waits. The threads are daemons and live only while
-    there is something to load: a process that ends waits for none of them.
+    All methods may be called from any thread and never wait. The threads are daemons and live only while there is
+    something to load: a process that exits does not wait for them.
     """
 
     def __init__(self, what: str, *, at_once: int, most: int | None = None) -> None:
@@ -45,16 +45,16 @@ class SingleFlight(Generic[Key, Value]):
         self._threads = 0
 
     def start(self, key: Key, work: Callable[[], Value]) -> "Future[Value]":
-        """The load of this key that runs or waits already, or a new one. Raises Busy when there are too many."""
+        """The load of this key that is already running or waiting, or a new one. Raises Busy when there are too many."""
         with self._lock:
             future = self._futures.get(key)
             if future is not None:
                 return future
             if self.most is not None and len(self._futures) >= self.most:
-                raise Busy(f"{len(self._futures)} {self.what} are being loaded, as many as may be")
+                raise Busy(f"{len(self._futures)} {self.what} are being loaded, which is the limit")
             self._require_thread()
             future = Future()
-            future.set_running_or_notify_cancel()  # from now on nobody can cancel it for the others
+            future.set_running_or_notify_cancel()  # from now on no caller can cancel it for the others
             self._futures[key] = future
             self._queue.append(_Load(key, work, future))  # type: ignore[arg-type]
             return future
@@ -97,7 +97,7 @@ class SingleFlight(Generic[Key, Value]):
 
 
 def already(value: Value) -> "Future[Value]":
-    """A load that is done."""
+    """A load that is done already."""
     future: Future[Value] = Future()
     future.set_result(value)
     return future

@@ -1,233 +1,185 @@
-"""The versions that answer: one current for each model, a few pinned ones, swapped by one assignment.
+"""The versions that answer: the active one of each model, and a few that callers pinned with `?version=n`.
 
-Predictions read from here and from nowhere else: with the database away they go on as before.
+A swap is one assignment. Predictions read from here and from nowhere else: without the database they go on as before.
 """
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
 from functools import partial
+from typing import Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
-import torch
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from core.bank import ClassId
-from core.classifier import Learned, NearestClassMean, Prediction
-from engine.network import Network, NetworkLoader
+from core.classifier import NearestClassMean
+from engine.network import Network
 from engine.pinned_versions import PinnedVersions
 from engine.single_flight import Busy, SingleFlight
-from learners.blobs import from_blob
-from learners.loading import HeldOut, certainty_of, classifier
-from store import catalogue, classes, versions
-from store.database import Database
-from store.models import Model, ModelId, Version
-from store.versions import PrototypeRow
 
 log = structlog.get_logger()
 
-PINNED = 4  # versions beside the current ones that are kept ready
+PINNED = 4  # versions beside the active ones that are kept ready
 PINNED_CLASSES = 200_000  # of all pinned versions in memory; 100,000 of 1280 numbers each take 512 MB
-MOST_FIRST_LOADS = 16  # models that load for the first time, or wait for it; two load at a time
-MOST_WAITING = 8  # threads that wait for a first load; they are the ones that answer everybody else
-LOOKUPS = 4  # threads that ask the database for versions that are not loaded
-MOST_LOOKUPS = 200  # callers that wait for one of these threads
-SECONDS_TO_SWAP = 2.0  # in which versions that other processes made should be in force
+MAX_FIRST_LOADS = 16  # models that load for the first time, or wait for it; two load at a time
+MAX_WAITING_THREADS = 8  # for a first load: the other threads go on answering
+LOOKUP_THREADS = 4  # that ask the database for versions that are not loaded
+MAX_LOOKUPS_WAITING = 200  # callers that wait for one of these threads
+SECONDS_TO_SWAP = 2.0  # within which versions that other processes made should be active
 
 
-@dataclass(frozen=True, eq=False)
-class LoadedVersion:
-    """One version, whole: whoever holds it is untouched by a swap."""
+class Head(NamedTuple):
+    """What tells whether a loaded version is still the active one."""
 
-    model_id: ModelId
-    model: str
+    model_id: int
     backbone: str
-    version: Version
-    network: Network
-    classifier: NearestClassMean
-    held_out: HeldOut
-    names: Mapping[int, str]
-    renames: int
+    number: int
+    renames: int  # how often classes were renamed: names are not part of a version
+
+
+class Loaded(Protocol):
+    """A version in memory, as far as it matters here."""
 
     @property
-    def number(self) -> int:
-        return self.version.number
-
-    def name(self, class_id: int) -> str:
-        return self.names.get(class_id, f"class {class_id}")
-
-    def following(self, version: Version, changes: list[PrototypeRow], names: Mapping[int, str]) -> "LoadedVersion":
-        """The next version on the same network: only what changed is read."""
-        learned = {
-            ClassId(row.class_id): None if row.vector is None else Learned(from_blob(row.vector), row.shots)
-            for row in changes
-        }
-        held_out = {class_id: found for class_id, found in self.held_out.items() if class_id not in learned}
-        held_out |= {ClassId(row.class_id): from_blob(row.held_out) for row in changes if row.held_out}
-        classifier = self.classifier.changed(learned, certainty_of(version))
-        return replace(self, version=version, classifier=classifier, held_out=held_out, names=names)
-
-
-@dataclass(frozen=True)
-class Nearest:
-    """The nearest classes of a version; equal ones are answered together."""
-
-    served: LoadedVersion
-    top_k: int
+    def model(self) -> str: ...
 
     @property
-    def together(self) -> int:
-        return self.served.classifier.best_at_once
+    def head(self) -> Head: ...
 
-    def __call__(self, features: torch.Tensor) -> list[Prediction]:
-        return self.served.classifier.predict(features, self.top_k)
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def classifier(self) -> NearestClassMean: ...
+
+    @property
+    def names(self) -> Mapping[int, str]: ...
 
 
-class VersionCache:
+Version = TypeVar("Version", bound=Loaded)
+
+
+class Source(Protocol[Version]):
+    """Where versions are loaded from. All methods may wait for the database."""
+
+    def head(self, model: str) -> Head: ...
+
+    def heads(self) -> Mapping[str, Head]: ...
+
+    def load_head(self, model: str, head: Head, known: Version | None) -> Version: ...
+
+    def size_of(self, model: str, number: int) -> tuple[int, int]: ...
+
+    def load(self, model: str, number: int, active: Version | None) -> Version: ...
+
+    def keep_only(self, model_ids: Collection[int]) -> None: ...
+
+
+class VersionCache(Generic[Version]):
     """All methods may be called from any thread.
 
-    No lock is held for more than one model while anything loads: who asks for an active version that is loaded never
-    waits, whatever else is being loaded or prepared.
+    While something loads, no lock is held for more than one model. Asking for an active version that is loaded never
+    waits, whatever else is being loaded.
     """
 
-    def __init__(self, database: Database, loader: NetworkLoader, *, pinned_classes: int = PINNED_CLASSES) -> None:
-        self.database = database
-        self.loader = loader
-        self.pinned = PinnedVersions(PINNED, pinned_classes)
-        self._current: dict[str, LoadedVersion] = {}
+    def __init__(self, source: Source[Version], *, pinned_classes: int = PINNED_CLASSES) -> None:
+        self._source = source
+        self.pinned: PinnedVersions[Version] = PinnedVersions(PINNED, pinned_classes)
+        self._active: dict[str, Version] = {}
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # of models that change now
         self._locks_lock = threading.Lock()
-        self._first_loads: SingleFlight[str, LoadedVersion] = SingleFlight("models", at_once=2, most=MOST_FIRST_LOADS)
-        self._swaps: SingleFlight[str, LoadedVersion] = SingleFlight("new versions", at_once=2)
-        self._waiting = threading.BoundedSemaphore(MOST_WAITING)
-        self._lookups = CapacityLimiter(LOOKUPS)
+        self._first_loads: SingleFlight[str, Version] = SingleFlight("models", at_once=2, most=MAX_FIRST_LOADS)
+        self._swaps: SingleFlight[str, Version] = SingleFlight("new versions", at_once=2)
+        self._waiting = threading.BoundedSemaphore(MAX_WAITING_THREADS)
+        self._lookups = CapacityLimiter(LOOKUP_THREADS)
 
-    def current(self, model: str) -> LoadedVersion:
-        """The version in force as this process knows it. Raises Busy where too many threads wait for a first load."""
-        served = self._current.get(model)
-        if served is not None:
-            return served
+    def active(self, model: str) -> Version:
+        """The active version as this process knows it. Raises Busy when too many threads wait for a first load."""
+        version = self._active.get(model)
+        if version is not None:
+            return version
         if not self._waiting.acquire(blocking=False):
             raise Busy("models are being loaded, and many callers wait for that already", retry_seconds=1)
         try:
-            return self.find(model, None).result()
+            return self._start_loading(model, None).result()
         finally:
             self._waiting.release()
 
-    def at(self, model: str, number: int | None) -> LoadedVersion:
-        """A version by its number, or the one in force."""
-        return self.ready(model, number) or self.find(model, number).result()
+    def all_active(self) -> list[Version]:
+        return list(self._active.values())
 
-    async def loaded(self, model: str, number: int | None) -> LoadedVersion:
-        """As `at`, for the event loop: while it loads, no thread waits for it."""
-        if self._lookups.statistics().tasks_waiting >= MOST_LOOKUPS:
+    def ready(self, model: str, number: int | None) -> Version | None:
+        """A version by its number, or the active one, if it is in memory. Never waits: safe on the event loop."""
+        active = self._active.get(model)
+        if active is None or number is None or number == active.head.number:
+            return active
+        return self.pinned.get((active.head.model_id, number))
+
+    async def load(self, model: str, number: int | None) -> Version:
+        """As `ready`, for one that is not in memory. No thread waits while it loads."""
+        if self._lookups.statistics().tasks_waiting >= MAX_LOOKUPS_WAITING:
             raise Busy("many callers ask for versions that are not loaded", retry_seconds=1)
-        return await asyncio.wrap_future(await run_sync(self.find, model, number, limiter=self._lookups))
+        return await asyncio.wrap_future(await run_sync(self._start_loading, model, number, limiter=self._lookups))
 
-    def ready(self, model: str, number: int | None) -> LoadedVersion | None:
-        """As `at`, if it is at hand: waits for nothing, so it may be asked on the event loop."""
-        current = self._current.get(model)
-        if current is None or number is None or number == current.number:
-            return current
-        return self.pinned.get((current.model_id, number))
+    def newest_names(self, version: Version) -> Mapping[int, str]:
+        """The names of its classes as they are now: a pinned version knows them as they were when it was loaded."""
+        active = self._active.get(version.model)
+        same_model = active is not None and active.head.model_id == version.head.model_id
+        return active.names if active is not None and same_model else version.names
 
-    def find(self, model: str, number: int | None) -> "Future[LoadedVersion]":
-        """The load of a version. Asks the database first, so that nothing loads for a number that is not served."""
-        with self.database.read() as db:
-            row = catalogue.get(db, model)
-            if number is None:
-                return self._first_loads.start(model, partial(self.refresh, model))
-            version = versions.servable(db, row.id, number)
-        return self.pinned.load((row.id, number), version.classes, partial(self._pin, row, number))
-
-    def newest_names(self, served: LoadedVersion) -> Mapping[int, str]:
-        """The names of its classes as they are now: a version keeps classes, not what they were called."""
-        current = self._current.get(served.model)
-        return served.names if current is None or current.model_id != served.model_id else current.names
-
-    def refresh(self, model: str) -> LoadedVersion:
-        """Load the head if it is not what is served, and swap it in."""
+    def refresh(self, model: str) -> Version:
+        """Load the head if it is not the active version, and swap it in."""
         with self._lock_of(model):
-            with self.database.read() as db:
-                row = catalogue.get(db, model)
-            known = self._current.get(model)
-            if known is not None and (known.model_id, known.number, known.renames) == (row.id, row.head, row.renames):
+            head, known = self._source.head(model), self._active.get(model)
+            if known is not None and known.head == head:
                 return known
-            if known is None or known.backbone != row.backbone:
-                self.loader.kit(row.backbone)  # it may take seconds: not while a transaction is open
-            with self.database.read() as db:
-                served = self._loaded(db, catalogue.get(db, model), known)
-            self._current[model] = served
-        log.info("serving", model=model, version=served.number, classes=len(served.classifier))
-        return served
+            version = self._source.load_head(model, head, known)
+            self._active[model] = version
+        log.info("serving", model=model, version=version.head.number, classes=len(version.classifier))
+        return version
 
-    def advance(
-        self, served: LoadedVersion, version: Version, changes: list[PrototypeRow], names: Mapping[int, str]
-    ) -> None:
-        """Swap in what this process itself has just written on top of `served`; anything else needs a refresh."""
-        with self._lock_of(served.model):
-            if self._current.get(served.model) is served:
-                self._current[served.model] = served.following(version, changes, names)
+    def advance(self, known: Version, version: Version) -> None:
+        """Swap in what this process itself has just published on top of `known`; otherwise catch up."""
+        with self._lock_of(known.model):
+            if self._active.get(known.model) is known:
+                self._active[known.model] = version
                 return
-        self.refresh(served.model)
+        self.refresh(known.model)
 
     def poll(self) -> None:
-        """Catch up with what other processes have done. A model that cannot be loaded, or not soon, delays no other."""
-        rows = self.drop_deleted()
-        loaded = [(rows.get(name), served) for name, served in list(self._current.items())]
+        """Catch up with other processes. A model that cannot be loaded, or not soon, delays no other."""
+        heads = self.drop_deleted()
         swaps = [
-            self._swaps.start(row.name, partial(self.refresh, row.name))
-            for row, served in loaded
-            if row is not None and (row.head, row.renames) != (served.number, served.renames)
+            self._swaps.start(model, partial(self.refresh, model))
+            for model, version in list(self._active.items())
+            if model in heads and heads[model] != version.head
         ]
-        troubles = [swap.exception() for swap in wait(swaps, SECONDS_TO_SWAP).done]
-        for trouble in filter(None, troubles):
-            raise trouble
+        for error in filter(None, [swap.exception() for swap in wait(swaps, SECONDS_TO_SWAP).done]):
+            raise error
 
-    def drop_deleted(self) -> Mapping[str, Model]:
-        """Drop what belongs to models that were deleted, or deleted and made again; the models that there are."""
-        with self.database.read() as db:
-            rows = {row.name: row for row in db.scalars(select(Model))}
-        for name, served in list(self._current.items()):
-            if name not in rows or rows[name].id != served.model_id:
-                self._current.pop(name, None)
-        model_ids = {row.id for row in rows.values()}
+    def drop_deleted(self) -> Mapping[str, Head]:
+        """Drop what belongs to models that were deleted, or deleted and made again. Returns the heads of all models."""
+        heads = self._source.heads()
+        for model, version in list(self._active.items()):
+            if model not in heads or heads[model].model_id != version.head.model_id:
+                self._active.pop(model, None)
+        model_ids = {head.model_id for head in heads.values()}
         self.pinned.keep_only(model_ids)
-        self.loader.keep_only(model_ids)
-        return rows
+        self._source.keep_only(model_ids)
+        return heads
 
-    def served(self) -> list[LoadedVersion]:
-        return list(self._current.values())
+    def _start_loading(self, model: str, number: int | None) -> "Future[Version]":
+        """Asks the database first, so that nothing loads for a model or number that does not exist."""
+        if number is None:
+            self._source.head(model)
+            return self._first_loads.start(model, partial(self.refresh, model))
+        model_id, classes = self._source.size_of(model, number)
+        load = partial(self._source.load, model, number, self._active.get(model))
+        return self.pinned.load((model_id, number), classes, load)
 
     def _lock_of(self, model: str) -> threading.Lock:
         with self._locks_lock:
             return self._locks.setdefault(model, threading.Lock())
-
-    def _loaded(self, db: Session, row: Model, known: LoadedVersion | None) -> LoadedVersion:
-        version = versions.servable(db, row.id, row.head)
-        names = classes.names(db, row.id)
-        if known is not None and known.model_id == row.id and known.network.key == (row.id, version.weights):
-            changes = versions.changes(db, row.id, known.number, version.number)
-            if changes is not None:
-                return replace(known.following(version, changes, names), renames=row.renames)
-        return self._whole(db, row, version, names)
-
-    def _whole(self, db: Session, row: Model, version: Version, names: Mapping[int, str]) -> LoadedVersion:
-        network = self.loader.load(db, row.backbone, version)
-        known, held_out = classifier(db, version, network.space, network.dim)
-        return LoadedVersion(row.id, row.name, row.backbone, version, network, known, held_out, names, row.renames)
-
-    def _pin(self, row: Model, number: int) -> LoadedVersion:
-        self.loader.kit(row.backbone)
-        current = self._current.get(row.name)
-        with self.database.read() as db:
-            version = versions.servable(db, row.id, number)  # again: it had to wait, and may have been dropped since
-            same_model = current is not None and current.model_id == row.id
-            names = current.names if current and same_model else classes.names(db, row.id)
-            return self._whole(db, row, version, names)

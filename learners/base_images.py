@@ -1,12 +1,10 @@
-"""What a base session sees of its pictures: views of each, behind the trunk, on disk instead of in memory.
+"""The images of a base session: views of each, passed through the trunk, on disk instead of in memory.
 
-The rows lie in a file that has no name: however the process ends, nothing is left of it.
+The rows are in a file without a name: however the process ends, nothing of it is left.
 """
 
 import shutil
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -19,30 +17,30 @@ from torch import Tensor
 from core.backbones import Backbone
 from core.errors import ImageError
 from core.guard import hold_out
-from core.images import MAX_PIXELS, Framing
+from core.images import MAX_PIXELS
 from core.views import LabelledViews
 from engine.compiled_module import CompiledModule
-from engine.cores import usable_cores
+from engine.decoding import decode_ahead
 from learners.base_folder import ClassFolder, FolderError, require_enough
-from learners.stored_images import AT_ONCE, AUGMENTED, views_of
+from learners.stored_images import AUGMENTED, IMAGES_AT_ONCE, views_of
 
 SPARE_BYTES = 64 * 2**20  # left free on the disk: others write there too
 GIGABYTE = 2**30
 
-Told = Callable[[int], None]  # how many more files were looked at
+Advance = Callable[[int], None]  # how many more files were read
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that is no usable picture."""
+    """A file that is not a usable image."""
 
     file: Path
     reason: str
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
-    """Pictures by the place of their class in the folder, (n, v, …) backed by a file."""
+class BaseImages:
+    """Images by the place of their class in the folder, (n, v, …) backed by a file."""
 
     training: LabelledViews
     guard: LabelledViews | None
@@ -54,56 +52,65 @@ class Looked:
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
+class _Decoded:
     place: int
     file: Path
     views: Tensor  # (v, 3, s, s) bytes
 
 
-def look(
-    folders: Sequence[ClassFolder],
-    backbone: Backbone,
-    trunk: CompiledModule | None,
-    room: Path,
-    *,
-    augmented: int = AUGMENTED,
-    max_pixels: int = MAX_PIXELS,
-    told: Told = lambda _: None,
-) -> Looked:
-    """Every picture through the trunk, or as it is where `trunk` is None; some are held out to guard with.
+@dataclass(frozen=True)
+class ImageReader:
+    """How files become views."""
 
-    `room`: the folder on whose disk the rows may lie.
-    """
+    backbone: Backbone
+    trunk: CompiledModule | None  # None: views stay images, for a session that trains the whole network
+    augmented: int = AUGMENTED
+    max_pixels: int = MAX_PIXELS
+
+    def decode(self, entry: tuple[int, Path]) -> _Decoded | Skipped:
+        place, file = entry
+        try:
+            data, framing = file.read_bytes(), self.backbone.framing
+            views = views_of(data, framing, augmented=self.augmented, max_pixels=self.max_pixels)
+        except (ImageError, OSError) as error:
+            return Skipped(file, str(error))
+        return _Decoded(place, file, views)
+
+
+def read_images(
+    folders: Sequence[ClassFolder], reader: ImageReader, disk: Path, advance: Advance = lambda _: None
+) -> BaseImages:
+    """Every image of the folders; some are held out as guard images. `disk`: a folder on the disk to use."""
     files = [(place, file) for place, folder in enumerate(folders) for file in folder.files]
-    rows = _Rows(backbone, trunk, augmented)
-    _require_room(room, len(files) * rows.row_bytes, len(files))
+    rows = _Rows(reader)
+    _require_disk_space(disk, len(files) * rows.row_bytes, len(files))
     skipped: list[Skipped] = []
     places: list[int] = []
-    seen: list[Path] = []
-    with TemporaryFile(dir=room) as file:
-        for some in _readable(files, backbone.framing, augmented, max_pixels, skipped, told):
+    used: list[Path] = []
+    with TemporaryFile(dir=disk) as file:
+        for some in _in_batches(decode_ahead(reader.decode, files, IMAGES_AT_ONCE), skipped, advance):
             file.write(rows.of([one.views for one in some]).tobytes())
             places += [one.place for one in some]
-            seen += [one.file for one in some]
+            used += [one.file for one in some]
         readable = np.bincount(places, minlength=len(folders)).tolist()
         require_enough({folder.name: count for folder, count in zip(folders, readable, strict=True)}, len(skipped))
-        return _divided(rows.mapped(file, len(seen)), torch.tensor(places), seen, tuple(skipped))
+        return _divided(rows.mapped(file, len(used)), torch.tensor(places), used, tuple(skipped))
 
 
 class _Rows:
-    """Views of a picture as one row of fixed size."""
+    """The views of an image as one row of fixed size."""
 
-    def __init__(self, backbone: Backbone, trunk: CompiledModule | None, augmented: int) -> None:
-        self._trunk = trunk
-        example = backbone.framing.blank()
+    def __init__(self, reader: ImageReader) -> None:
+        self._trunk = trunk = reader.trunk
+        example = reader.backbone.framing.blank()
         shape = (trunk(example) if trunk else example).shape[1:]
-        self.shape = (1 + augmented, *shape)
-        # Half precision halves the disk and moves no prototype by more than its own noise.
+        self.shape = (1 + reader.augmented, *shape)
+        # Half precision halves the disk space and moves no prototype by more than its own noise.
         self.kind = np.dtype(np.float16 if trunk else np.uint8)
         self.row_bytes = int(np.prod(self.shape)) * self.kind.itemsize
 
-    def of(self, pictures: Sequence[Tensor]) -> np.ndarray[Any, Any]:
-        inputs = torch.stack(list(pictures))  # (b, v, 3, s, s)
+    def of(self, images: Sequence[Tensor]) -> np.ndarray[Any, Any]:
+        inputs = torch.stack(list(images))  # (b, v, 3, s, s)
         if self._trunk is not None:
             inputs = self._trunk(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
         return inputs.numpy().astype(self.kind, copy=False)
@@ -114,64 +121,37 @@ class _Rows:
         return rows
 
 
-def _require_room(room: Path, needed: int, pictures: int) -> None:
-    free = shutil.disk_usage(room).free - SPARE_BYTES
+def _require_disk_space(disk: Path, needed: int, images: int) -> None:
+    free = shutil.disk_usage(disk).free - SPARE_BYTES
     if needed > free:
         raise FolderError(
-            f"looking at {pictures} pictures needs {needed / GIGABYTE:.1f} GB on the disk of {room}, where "
+            f"a base session of {images} images needs {needed / GIGABYTE:.1f} GB on the disk of {disk}, where "
             f"{max(0, free) / GIGABYTE:.1f} GB are free; make room there or set PROTOQUAD_HOME to another disk"
         )
 
 
-def _readable(
-    files: Sequence[tuple[int, Path]],
-    framing: Framing,
-    augmented: int,
-    max_pixels: int,
-    skipped: list[Skipped],
-    told: Told,
-) -> Iterator[list[_Look]]:
-    """Pictures a few at a time, decoded ahead of whoever takes them; the others are noted as skipped."""
-
-    def decoded(entry: tuple[int, Path]) -> _Look | Skipped:
-        place, file = entry
-        try:
-            views = views_of(file.read_bytes(), framing, augmented=augmented, max_pixels=max_pixels)
-        except (ImageError, OSError) as error:
-            return Skipped(file, str(error))
-        return _Look(place, file, views)
-
-    some: list[_Look] = []
-    for found in _ahead(decoded, files):
-        told(1)
+def _in_batches(
+    results: Iterator[_Decoded | Skipped], skipped: list[Skipped], advance: Advance
+) -> Iterator[list[_Decoded]]:
+    """Decoded images, a few at a time; the others are added to `skipped`."""
+    some: list[_Decoded] = []
+    for found in results:
+        advance(1)
         if isinstance(found, Skipped):
             skipped.append(found)
         else:
             some.append(found)
-        if len(some) == AT_ONCE:
+        if len(some) == IMAGES_AT_ONCE:
             yield some
             some = []
     if some:
         yield some
 
 
-def _ahead(
-    work: Callable[[tuple[int, Path]], _Look | Skipped], entries: Iterable[tuple[int, Path]]
-) -> Iterator[_Look | Skipped]:
-    """Results in order, with no more of them waiting than the trunk takes at once."""
-    threads = usable_cores()
-    waiting: deque[Future[_Look | Skipped]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for entry in entries:
-            waiting.append(pool.submit(work, entry))
-            if len(waiting) > threads + AT_ONCE:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def _divided(rows: np.ndarray[Any, Any], places: Tensor, files: Sequence[Path], skipped: tuple[Skipped, ...]) -> Looked:
-    """Training pictures first, guard pictures last: then each is a slice, and no row need be in memory."""
+def _divided(
+    rows: np.ndarray[Any, Any], places: Tensor, files: Sequence[Path], skipped: tuple[Skipped, ...]
+) -> BaseImages:
+    """Training images first, guard images last: then each is a slice, and no row has to be in memory."""
     training, guard = hold_out(places)
     cut = len(training)
     early, late = guard[guard < cut], training[training >= cut]
@@ -180,7 +160,7 @@ def _divided(rows: np.ndarray[Any, Any], places: Tensor, files: Sequence[Path], 
     for one, other in zip(early.tolist(), late.tolist(), strict=True):
         rows[[one, other]] = rows[[other, one]]
     inputs, labels = torch.from_numpy(rows), places[order]
-    return Looked(
+    return BaseImages(
         LabelledViews(inputs[:cut], labels[:cut]),
         LabelledViews(inputs[cut:], labels[cut:]) if len(guard) else None,
         tuple(files[row] for row in order[cut:].tolist()),

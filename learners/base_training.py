@@ -1,51 +1,43 @@
-"""One base session, from class folders to a learner that can be published; writes nothing."""
+"""One base session, from class folders to a learner that can be published. Writes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from core.backbones import Backbone
 from core.base_session import BaseConfig, base_session
 from core.progress import Report
 from core.state import LearnerState, weights_of
-from core.views import features_of, trainable_part
+from core.views import features_of
 from engine.backbone_cache import BackboneCache
 from engine.compiled_module import CompiledModule
 from learners.base_folder import ClassFolder, FolderError
-from learners.base_images import Looked, Skipped, Told, look
-from learners.loading import VersionWeights
+from learners.base_images import BaseImages, Skipped
 
 
 @dataclass(frozen=True, eq=False)
-class GuardPictures:
-    """Pictures held out of training: files, places of their classes, and features under the new network."""
+class GuardImages:
+    """Images held out of training: their bytes, the places of their classes, and their features."""
 
     data: tuple[bytes, ...]
     places: tuple[int, ...]
-    features: Tensor  # (g, M)
+    features: Tensor  # (g, M) under the new network
 
 
 @dataclass(frozen=True, eq=False)
-class Learnt:
-    """What came of a base session; a class goes by its place among `names`."""
+class BaseResult:
+    """What came of a base session. A class is known by its place among `names`."""
 
     names: tuple[str, ...]
     state: LearnerState
-    networks: BackboneCache
-    guard: GuardPictures | None
-    pictures: int
+    backbone: Backbone  # as the session found it
+    tail: nn.Module  # with the new weights
+    trunk: CompiledModule  # with the new weights
+    guard: GuardImages | None
+    images: int
     skipped: tuple[Skipped, ...]
-
-    @property
-    def network(self) -> VersionWeights:
-        return VersionWeights(self.state.weights, self.state.space, self.state.weights)
-
-    def carrier(self) -> tuple[Backbone, CompiledModule]:
-        """The backbone with the new weights, and its trunk."""
-        name = self.state.backbone
-        return self.networks.trained(name, self.network), self.networks.kit(name).trunk(self.network.weights)
 
 
 def base_config(backbone: Backbone, epochs: int | None = None) -> BaseConfig:
@@ -54,43 +46,43 @@ def base_config(backbone: Backbone, epochs: int | None = None) -> BaseConfig:
     return config if epochs is None else replace(config, epochs=epochs)
 
 
-def look_for(
-    folders: Sequence[ClassFolder],
-    networks: BackboneCache,
-    backbone: Backbone,
-    config: BaseConfig,
-    room: Path,
-    *,
-    max_pixels: int,
-    told: Told,
-) -> Looked:
-    """The pictures as what this session trains takes them."""
-    trunk = networks.kit(backbone.name).own_trunk if config.scope == "tail" else None
-    return look(folders, backbone, trunk, room, max_pixels=max_pixels, told=told)
+def trunk_for(backbones: BackboneCache, backbone: Backbone, config: BaseConfig) -> CompiledModule | None:
+    """What images pass before training; nothing, where the trunk itself is trained."""
+    return backbones.compiled(backbone.name).own_trunk if config.scope == "tail" else None
 
 
-def learn(
+def train_base(
     folders: Sequence[ClassFolder],
-    looked: Looked,
-    networks: BackboneCache,
+    images: BaseImages,
+    backbones: BackboneCache,
     backbone: Backbone,
     config: BaseConfig,
     report: Report,
-) -> Learnt:
-    """With a single class there is nothing to tell apart: the network stays as it was and only sees the class."""
-    guarding = _bytes_of(looked.guard_files)  # before training: files that go away now have not cost an hour yet
-    state = base_session(backbone, looked.training, config, guard=looked.guard, device=networks.device, report=report)
-    if not state.weights:  # of no epoch; what a backbone is without them is another network in every process
+) -> BaseResult:
+    """With a single class there is nothing to tell apart: the network stays as it was and only embeds the class."""
+    guard_data = _read(images.guard_files)  # before training: a file that is gone now has not cost an hour yet
+    outcome = base_session(backbone, images.training, config, device=backbones.device, report=report)
+    state = outcome.state
+    if not state.weights:  # no epoch; without weights of its own the version would stand on each process's own backbone
         state = replace(state, weights=weights_of(backbone, config.scope))
-    learnt = Learnt(tuple(folder.name for folder in folders), state, networks, None, len(looked), looked.skipped)
-    if looked.guard is None:
-        return learnt
-    part = trainable_part(networks.trained(backbone.name, learnt.network), config.scope)
-    features = features_of(part.to(networks.device), looked.guard.centre(), networks.device)[:, 0]
-    return replace(learnt, guard=GuardPictures(guarding, tuple(looked.guard.labels.tolist()), features))
+    guard = None
+    if images.guard is not None:
+        features = features_of(outcome.module, images.guard.centre(), backbones.device)[:, 0]
+        guard = GuardImages(guard_data, tuple(images.guard.labels.tolist()), features)
+    module = outcome.module.cpu()
+    return BaseResult(
+        tuple(folder.name for folder in folders),
+        state,
+        backbone,
+        module.tail if isinstance(module, Backbone) else module,
+        backbones.compiled(backbone.name).trunk(state.weights),
+        guard,
+        len(images),
+        images.skipped,
+    )
 
 
-def _bytes_of(files: Sequence[Path]) -> tuple[bytes, ...]:
+def _read(files: Sequence[Path]) -> tuple[bytes, ...]:
     try:
         return tuple(file.read_bytes() for file in files)
     except OSError as error:

@@ -1,6 +1,6 @@
 """A version of a model, read from the store: in short for serving, in full for learning on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +15,7 @@ from core.snapshot import from_bytes, to_bytes
 from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights
 from learners.blobs import from_blob, stacked
+from learners.calibrated_bank import HeldOut
 from store import versions
 from store.models import ModelId, Version
 from store.versions import COPIES, Remembered
@@ -40,10 +41,7 @@ class Means:
     prototypes: Tensor
 
 
-HeldOut = Mapping[ClassId, Tensor]  # distances of pictures of each class to its prototype made without them
-
-
-def trained(db: Session, own: Weights, version: Version) -> VersionWeights:
+def weights_of_version(db: Session, own: Weights, version: Version) -> VersionWeights:
     """`own` are the weights that the tail comes with."""
     stored = versions.weights(db, version.model_id, version.base)
     if stored is None:
@@ -78,7 +76,7 @@ def certainty_of(version: Version) -> Certainty:
     return Certainty(version.temperature, NO_LIMIT if version.threshold is None else version.threshold)
 
 
-def classifier(db: Session, version: Version, space: Space, dim: int) -> tuple[NearestClassMean, HeldOut]:
+def classifier_of_version(db: Session, version: Version, space: Space, dim: int) -> tuple[NearestClassMean, HeldOut]:
     """What serving a version needs, apart from its network."""
     rows = versions.remembered(db, version.model_id, version.number)
     means = Means(
@@ -90,10 +88,10 @@ def classifier(db: Session, version: Version, space: Space, dim: int) -> tuple[N
     return NearestClassMean(space, means, certainty_of(version)), held_out
 
 
-def learner(db: Session, backbone: Backbone, version: Version, network: VersionWeights) -> LearnerState:
+def learner_of_version(db: Session, backbone: Backbone, version: Version, stored: VersionWeights) -> LearnerState:
     """Everything that a session needs."""
     rows = versions.remembered(db, version.model_id, version.number, copies=COPIES)
-    return LearnerState(backbone.name, network.weights, network.space, _bank(rows, backbone.dim), certainty_of(version))
+    return LearnerState(backbone.name, stored.weights, stored.space, _bank(rows, backbone.dim), certainty_of(version))
 
 
 def held_out_of(db: Session, model_id: ModelId, number: int) -> dict[ClassId, Tensor]:

@@ -1,7 +1,7 @@
-"""Stored pictures to what sessions learn from: views, and the trunk's activations of them.
+"""Stored images as sessions learn from them: views, and the trunk's activations of the views.
 
-The augmented views of a picture are drawn from a seed that is its own digest, so every process that looks at it sees
-the same ones. A picture that is costly to decode is stored with a small form of it beside, of which they are the same.
+The augmented views of an image are drawn with a seed from its own digest, so every process makes the same ones. An image
+that is costly to decode is stored with a small form of it, which gives the same views.
 """
 
 import io
@@ -20,19 +20,19 @@ from store.classes import StoredImage, digest
 
 AUGMENTED = 8
 SHARPNESS = 2  # times the framing's short side
-AT_ONCE = 4  # pictures, in nine views each: enough to fill the cores, little enough to answer others in between
-VIEWS_AT_ONCE = AT_ONCE * (1 + AUGMENTED)
+IMAGES_AT_ONCE = 4  # in nine views each: enough to fill the cores, few enough to answer others in between
+VIEWS_AT_ONCE = IMAGES_AT_ONCE * (1 + AUGMENTED)
 
-STORED = 2**31  # pixels: what is stored was within the limit when it came
+UNLIMITED = 2**31  # pixels: a stored image was within the limit when it was uploaded
 
-Check = Callable[[], None]  # called between two pictures; raises to stop
+Check = Callable[[], None]  # called between two batches; raises to stop
 
 
-DECODER = DecoderProcess()  # for all that this process decodes of costly images
+DECODER = DecoderProcess()  # for all costly images that this process decodes
 
 
 def views_of(data: bytes, framing: Framing, *, augmented: int = AUGMENTED, max_pixels: int = MAX_PIXELS) -> Tensor:
-    """The centre view and the picture's own augmented ones, (1 + augmented, 3, s, s) bytes."""
+    """The centre view of an image and its augmented ones, (1 + augmented, 3, s, s) bytes."""
     found, short_side = inspect(data), sharp_side(framing)
     found.require_affordable(max_pixels)
     costly = found.cost is Cost.COSTLY
@@ -40,14 +40,14 @@ def views_of(data: bytes, framing: Framing, *, augmented: int = AUGMENTED, max_p
     return own_views(image, framing, digest(data), augmented)
 
 
-def stored_views(picture: StoredImage, framing: Framing, augmented: int) -> Tensor:
-    """As `views_of` the picture as it was sent, whatever it costs: it was within the limits when it came."""
-    data, short_side = picture.scaled or picture.data, sharp_side(framing)
+def stored_views(stored: StoredImage, framing: Framing, augmented: int) -> Tensor:
+    """As `views_of` the image as it was uploaded, whatever it costs: it was within the limits then."""
+    data, short_side = stored.scaled or stored.data, sharp_side(framing)
     if inspect(data).cost is Cost.COSTLY:
-        image = DECODER.decode(data, short_side=short_side, max_pixels=STORED, seconds=STORED_SECONDS)
+        image = DECODER.decode(data, short_side=short_side, max_pixels=UNLIMITED, seconds=STORED_SECONDS)
     else:
-        image = decode(data, short_side=short_side, max_pixels=STORED)
-    return own_views(image, framing, picture.sha256, augmented)
+        image = decode(data, short_side=short_side, max_pixels=UNLIMITED)
+    return own_views(image, framing, stored.sha256, augmented)
 
 
 def sharp_side(framing: Framing) -> int:
@@ -56,49 +56,40 @@ def sharp_side(framing: Framing) -> int:
 
 
 def own_views(image: Image.Image, framing: Framing, sha256: str, augmented: int) -> Tensor:
-    """The views of a picture that was decoded at the sharp side; the digest is that of its bytes as they were sent."""
+    """The views of an image that was decoded at the sharp side; `sha256` is of its bytes as they were uploaded."""
     return views(image, framing, augmented, torch.Generator().manual_seed(int(sha256[:14], 16)))
 
 
 def small_form(image: Image.Image) -> bytes:
-    """What to store beside a costly picture: every pixel of it as it was decoded at the sharp side."""
+    """What is stored beside a costly image: every pixel of it as decoded at the sharp side."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def views_to_teach_with(pictures: int) -> int:
-    """How many augmented views teaching takes of each of so many pictures.
+def views_to_teach_with(images: int) -> int:
+    """How many augmented views teaching makes of each of this many images.
 
     None: a mean of centre views tells classes apart as well (60.8 % against 60.6 % with eight more, 100 bird species of
-    five shots). A picture that comes alone is measured against its own views, so there have to be some.
+    five shots). A single image is measured against its own views, so it needs some.
     """
-    return 0 if pictures > 1 else AUGMENTED
+    return 0 if images > 1 else AUGMENTED
 
 
-def activations(trunk: CompiledModule, pictures: Sequence[Tensor], check: Check = lambda: None) -> Tensor:
-    """Each picture's views through the trunk, (n, v, …)."""
-    parts = []
-    for start in range(0, len(pictures), AT_ONCE):
-        check()
-        some = torch.stack(list(pictures[start : start + AT_ONCE]))  # (b, v, 3, s, s)
-        parts.append(trunk(some.flatten(0, 1)).unflatten(0, some.shape[:2]))
-    return torch.cat(parts)
-
-
-def seen(
+def embed_stored(
     framing: Framing,
     trunk: CompiledModule,
-    pictures: Sequence[StoredImage],
+    images: Sequence[StoredImage],
     augmented: int,
     check: Check = lambda: None,
 ) -> LabelledViews | None:
-    """Stored pictures as the tail takes them; None where there is none."""
-    if not pictures:
+    """Trunk activations of stored images, (n, v, …); None if there are no images."""
+    if not images:
         return None
     parts = []
-    for start in range(0, len(pictures), AT_ONCE):  # a few at a time: bytes of all views at once would be gigabytes
-        some = pictures[start : start + AT_ONCE]
-        looks = [stored_views(picture, framing, augmented) for picture in some]
-        parts.append(activations(trunk, looks, check))
-    return LabelledViews(torch.cat(parts), torch.tensor([picture.class_id for picture in pictures]))
+    for start in range(0, len(images), IMAGES_AT_ONCE):  # the bytes of all views at once would be gigabytes
+        check()
+        some = [stored_views(stored, framing, augmented) for stored in images[start : start + IMAGES_AT_ONCE]]
+        batch = torch.stack(some)  # (b, v, 3, s, s)
+        parts.append(trunk(batch.flatten(0, 1)).unflatten(0, batch.shape[:2]))
+    return LabelledViews(torch.cat(parts), torch.tensor([stored.class_id for stored in images]))

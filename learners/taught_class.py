@@ -17,15 +17,16 @@ from learners.unknown_detection import UnknownDetection, detect_unknown, nearest
 from store.versions import PrototypeRow
 
 PRIOR_SHOTS = IncrementalConfig().prior_shots
+UNNUMBERED = ClassId(0)  # a new class: it gets its id when it is written, and ids begin at 1
 
 
 @dataclass(frozen=True, eq=False)
-class Taught:
-    """What a few pictures say of a class."""
+class TaughtClass:
+    """What a class's shots say of it."""
 
     prototype: Tensor  # (M,)
-    shots: int
-    held_out: Tensor  # (S,) each shot's distance from the class without it
+    shots: int  # images behind the prototype
+    held_out: Tensor  # (S,) distance of each shot from the class without it
     centres: Tensor  # (S, M) embeddings of the shots' centre views
 
     @property
@@ -39,36 +40,34 @@ class Taught:
         )
 
 
-def taught(known: NearestClassMean, class_id: ClassId, features: Tensor, *, earlier: Tensor | None = None) -> Taught:
+def learn_class(
+    known: NearestClassMean, features: Tensor, class_id: ClassId = UNNUMBERED, *, earlier: Tensor | None = None
+) -> TaughtClass:
     """Learn a class from its shots' features (S, V, M).
 
-    `earlier`: a prototype that more pictures stand behind than are stored, as after a base session; the shots are
-    weighed against it by their number.
+    `earlier`: a prototype with more images behind it than are stored, as after a base session. The shots are weighted
+    against it by their number.
     """
-    space = known.space
-    embeddings = space.embed(features)
-    labels = torch.full((len(features),), class_id)
-    shots = LabelledViews(embeddings, labels)
-    held_out = held_out_distances(space, embeddings, shots, known, prior_shots=PRIOR_SHOTS)
+    embeddings = known.space.embed(features)
+    shots = LabelledViews(embeddings, torch.full((len(features),), class_id))
+    held_out = held_out_distances(known.space, embeddings, shots, known, prior_shots=PRIOR_SHOTS)
     (mean,) = mean_prototypes(embeddings, shots.owners, 1)
-    known_before = class_id in known.class_ids
     if earlier is not None:
         behind = int(known.shots[known.rows([class_id])[0]])
         total = behind + len(features)
         prototype = (behind * earlier + len(features) * mean) / total
-        return Taught(prototype, total, held_out, embeddings[:, 0])
-    (prototype,) = supported(
-        mean[None], shots.counts, known, prior_shots=PRIOR_SHOTS, besides=[class_id] if known_before else []
-    )
-    return Taught(prototype, len(features), held_out, embeddings[:, 0])
+        return TaughtClass(prototype, total, held_out, embeddings[:, 0])
+    itself = [class_id] if class_id in known.known_ids else []
+    (prototype,) = supported(mean[None], shots.counts, known, prior_shots=PRIOR_SHOTS, besides=itself)
+    return TaughtClass(prototype, len(features), held_out, embeddings[:, 0])
 
 
 def detect_unknown_with(
-    known: NearestClassMean, held_out: Mapping[ClassId, Tensor], class_id: ClassId, new: Taught
+    known: NearestClassMean, held_out: Mapping[ClassId, Tensor], new: TaughtClass, class_id: ClassId = UNNUMBERED
 ) -> UnknownDetection:
-    """The threshold once this class is known too; strangers are its shots, were it not there."""
+    """The threshold once this class is known too. Its own shots, were it not known, are the strangers to measure on."""
     distances = known.space.distances(new.centres, known.prototypes) if len(known) else torch.zeros(0, 0)
-    if class_id in known.class_ids:
+    if class_id in known.known_ids:
         own = torch.full((len(distances),), known.rows([class_id])[0])
         strangers = nearest_other(distances, own)
     else:

@@ -1,87 +1,94 @@
-"""What a caller changes of a model, each in one transaction: all of it is kept when the answer goes out, or nothing.
+"""What a caller changes of a model: teach a class, show more shots, delete, rename, activate.
 
-A change is made on top of the version that this process serves; where the head has moved on meanwhile, `Moved` says so
-and nothing is written.
+Each change is one transaction: all of it is stored when the caller is answered, or nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.bank import ClassId
+from engine.network import Network
 from engine.single_flight import Busy
-from engine.version_cache import LoadedVersion, VersionCache
+from engine.version_cache import VersionCache
 from learners.blobs import from_blob
-from learners.taught_class import Taught, detect_unknown_with, taught
+from learners.publishing import Draft, on_head, publish
+from learners.taught_answer import Idempotency, Outcome, Shot, answer_of, outliers_of, recall, remember
+from learners.taught_class import UNNUMBERED, TaughtClass, detect_unknown_with, learn_class
 from learners.unknown_detection import detect_unknown
-from messaging.notifier import Notifier
-from service.errors import Problem
-from service.schemas import ClassBody, Outlier, SessionBody, TaughtBody
-from service.uploads import Upload
-from store import catalogue, classes, idempotency, sessions, versions
+from learners.version_loader import LoadedVersion
+from store import catalogue, classes, sessions, versions
 from store.classes import StoredImage
 from store.database import Database
-from store.errors import LimitReached
+from store.errors import Conflict, LimitReached
 from store.models import ClassRow, Model, ModelId, SessionId, Version, VersionNumber
 from store.settings import Settings
-from store.versions import PrototypeRow
-
-FAR = "this picture lies far from the others of its class; is it the right one?"
+from store.versions import NewVersion, PrototypeRow
 
 
-class Moved(Exception):
-    """The head is not the version that was worked on."""
+class Notifier(Protocol):
+    """Whom a change is announced to, once it is stored."""
+
+    def model_changed(self, model: str) -> None: ...
+
+    def session_queued(self, session_id: int, queue: str, seconds: float) -> None: ...
 
 
-@dataclass(frozen=True)
-class Idempotency:
-    key: str
-    fingerprint: str
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lesson:
-    """Pictures of a class as a caller sent them."""
+    """Shots of one class, ready to be learned."""
 
-    uploads: Sequence[Upload]
+    shots: Sequence[Shot]
+    scaled: Sequence[bytes | None]  # a small form of each shot that is costly to decode
+    features: Callable[[Network], Tensor]  # (S, V, M) of the stored shots, if any, and of these, under a network
     request_id: str
-    again: Idempotency | None
-    scaled: Sequence[bytes | None] | None = None  # a small form of each that is costly to decode
+    idempotency: Idempotency | None
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """An answer, and the session to wait for."""
-
-    body: dict[str, Any]
-    session_id: SessionId | None
+_NOTHING = Outcome({}, None)
+_StoreClass = Callable[[Session, Model, SessionId], ClassRow]
 
 
-class Changes:
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """What a transaction has stored on top of `head`; without a version, nothing that is served has changed."""
+
+    outcome: Outcome
+    head: LoadedVersion
+    version: Version | None = None
+    changes: Sequence[PrototypeRow] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
+
+
+class Teaching:
     """All methods wait for the database: call them in a thread."""
 
-    def __init__(self, database: Database, settings: Settings, version_cache: VersionCache, notifier: Notifier) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, cache: VersionCache[LoadedVersion], notifier: Notifier
+    ) -> None:
         self.database = database
         self.settings = settings
-        self.version_cache = version_cache
+        self.cache = cache
         self.notifier = notifier
 
-    def recalled(self, model: str, again: Idempotency) -> Outcome | None:
+    def recall(self, model: str, key: Idempotency) -> Outcome | None:
         """What the same request was answered before."""
         with self.database.read() as db:
-            return _recalled(db, catalogue.get(db, model).id, again)
+            return recall(db, catalogue.get(db, model).id, key)
 
     def require_free(self, model_id: ModelId, name: str) -> None:
+        """Raises NameTaken, before the work of learning a class that cannot be stored."""
         with self.database.read() as db:
             classes.require_free(db, model_id, name)
 
     def stored_shots(self, model_id: ModelId, class_id: int, more: int) -> list[int]:
-        """The keys of those of a class that is to get so many more."""
+        """The keys of a class's shots. Raises LimitReached if it cannot have this many more."""
         with self.database.read() as db:
             classes.get(db, model_id, class_id)
             stored = classes.shot_keys(db, model_id, class_id)
@@ -92,105 +99,155 @@ class Changes:
         return stored
 
     def stored_shot(self, key: int) -> StoredImage:
-        """One at a time: together they may have gigabytes."""
+        """One at a time: together they may take gigabytes."""
         with self.database.read() as db:
             return classes.shot(db, key)
 
-    def teach(self, served: LoadedVersion, name: str, lesson: Lesson, features: Tensor) -> Outcome:
-        """A new class from the features of its shots, (S, V, M)."""
-        with self.database.write() as db:
-            model = _head(db, served)
-            known = _recalled(db, model.id, lesson.again)
-            if known:
-                return known
-            classes.require_free(db, model.id, name)
-            if len(served.classifier) >= self.settings.max_classes:
-                raise LimitReached(f"the model has {len(served.classifier)} classes, of {self.settings.max_classes}")
-            class_id = ClassId(model.last_class + 1)
-            new = taught(served.classifier, class_id, features)
-            session = self._enqueue(db, model, lesson.request_id)
-            since = VersionNumber(model.last_version + 1)
-            row = classes.add(db, model, name, shots=len(lesson.uploads), since=since, session_id=session)
-            classes.add_shots(db, model.id, row.id, (upload.data for upload in lesson.uploads), lesson.scaled)
-            version = _provisional(db, model, served, class_id, new)
-            outcome = _outcome(db, row, session, version, _outliers(new, lesson.uploads))
-            _remember(db, model.id, lesson.again, outcome)
-        self.version_cache.advance(served, version, [new.row(row.id)], {**served.names, row.id: name})
-        self._tell(served.model, session)
-        return outcome
+    def teach(self, model: str, name: str, lesson: Lesson) -> Outcome:
+        """A new class. `name` is as it is stored."""
 
-    def add_shots(
-        self, served: LoadedVersion, class_id: int, lesson: Lesson, already: int, features: Tensor
-    ) -> Outcome:
-        """More shots of a class; `features` are those of the `already` stored ones and of the new ones."""
-        own = ClassId(class_id)
-        with self.database.write() as db:
-            model = _head(db, served)
-            known = _recalled(db, model.id, lesson.again)
-            if known:
-                return known
-            row = classes.get(db, model.id, class_id)
-            if classes.stored_shots(db, model.id, class_id) != already:
-                raise Problem(409, "Conflict", f"class {class_id} was given other shots at the same time; try again")
-            earlier = _earlier(db, served, row, already)
-            new = taught(served.classifier, own, features if earlier is None else features[already:], earlier=earlier)
-            row.shots, row.revision = new.shots, row.revision + 1
-            session = self._enqueue(db, model, lesson.request_id)
-            if earlier is None:
-                row.status, row.session_id = "provisional", session
-            classes.add_shots(db, model.id, class_id, (upload.data for upload in lesson.uploads), lesson.scaled)
-            version = _provisional(db, model, served, own, new)
-            outcome = _outcome(db, row, session, version, _outliers(new, lesson.uploads))
-            _remember(db, model.id, lesson.again, outcome)
-        self.version_cache.advance(served, version, [new.row(class_id)], served.names)
-        self._tell(served.model, session)
-        return outcome
+        def prepare() -> Draft[_Written]:
+            head = self.cache.active(model)
+            new = learn_class(head.classifier, lesson.features(head.network))
 
-    def delete(self, served: LoadedVersion, class_id: int) -> None:
-        with self.database.write() as db:
-            model = _head(db, served)
-            classes.erase(db, model.id, class_id)
-            if class_id not in served.classifier.known_ids:
-                return
-            held_out = {c: found for c, found in served.held_out.items() if c != class_id}
-            open_world = detect_unknown(held_out, torch.zeros(0))
+            def store(db: Session, row: Model, session: SessionId) -> ClassRow:
+                known = len(head.classifier)
+                if known >= self.settings.max_classes:
+                    raise LimitReached(f"the model has {known} classes, of {self.settings.max_classes}")
+                since = VersionNumber(row.last_version + 1)
+                return classes.add(db, row, name, shots=new.shots, since=since, session_id=session)
+
+            return self._taught(head, new, lesson, store)
+
+        return self._published(model, prepare)
+
+    def add_shots(self, model: str, class_id: int, already: int, lesson: Lesson) -> Outcome:
+        """More shots of a class that has `already` stored ones."""
+
+        def prepare() -> Draft[_Written]:
+            head = self.cache.active(model)
+            features, own = lesson.features(head.network), ClassId(class_id)
+            earlier = self._earlier(head, class_id, already)
+            seen = features if earlier is None else features[already:]
+            new = learn_class(head.classifier, seen, own, earlier=earlier)
+
+            def store(db: Session, row: Model, session: SessionId) -> ClassRow:
+                taught = classes.get(db, row.id, class_id)
+                if classes.stored_shots(db, row.id, class_id) != already:
+                    raise Conflict(f"class {class_id} was given other shots at the same time; try again")
+                taught.shots, taught.revision = new.shots, taught.revision + 1
+                if earlier is None:
+                    taught.status, taught.session_id = "provisional", session
+                return taught
+
+            return self._taught(head, new, lesson, store, own)
+
+        return self._published(model, prepare)
+
+    def delete(self, model: str, class_id: int) -> None:
+        """Delete a class and its images. The next version does not know it."""
+
+        def prepare() -> Draft[_Written]:
+            head = self.cache.active(model)
+            left = {own: found for own, found in head.held_out.items() if own != class_id}
+            unknown = detect_unknown(left, torch.zeros(0))
             gone = [PrototypeRow(class_id, None, 0, restart=True)]
-            version = versions.add(
-                db,
-                model,
-                versions.NewVersion(
-                    "delete",
-                    parent=served.version,
-                    classes=len(served.classifier) - 1,
-                    temperature=served.version.temperature,
-                    threshold=open_world.threshold,
-                    details={"class": class_id, "unknown": open_world.details()},
-                    prototypes=gone,
-                ),
-            )
-        self.version_cache.advance(served, version, gone, served.names)
-        self._tell(served.model)
 
-    def rename(self, model: str, class_id: int, name: str) -> ClassBody:
+            def write(db: Session, row: Model) -> _Written:
+                classes.erase(db, row.id, class_id)
+                if class_id not in head.classifier.known_ids:
+                    return _Written(_NOTHING, head)
+                new = NewVersion(
+                    "delete",
+                    head.row,
+                    classes=len(head.classifier) - 1,
+                    temperature=head.row.temperature,
+                    threshold=unknown.threshold,
+                    details={"class": class_id, "unknown": unknown.details()},
+                    prototypes=gone,
+                )
+                return _Written(_NOTHING, head, versions.add(db, row, new), gone, head.names)
+
+            return Draft(on_head(head.model_id, head.number), write)
+
+        self._published(model, prepare)
+
+    def rename(self, model: str, class_id: int, name: str) -> tuple[ClassRow, LoadedVersion]:
+        """Give a class another name; versions stay as they are. Returns the class and the active version."""
         with self.database.write() as db:
             row = catalogue.locked(db, catalogue.get(db, model).id)
             renamed = classes.rename(db, row, class_id, name)
-        self._tell(model)
-        served = self.version_cache.refresh(model)
-        return ClassBody.of(renamed, known=class_id in served.classifier.known_ids)
+        self.notifier.model_changed(model)
+        return renamed, self.cache.refresh(model)
 
     def activate(self, model: str, number: int, request_id: str) -> Version:
-        with self.database.write() as db:
-            row = catalogue.locked(db, catalogue.get(db, model).id)
+        """Make a version the active one, on every replica."""
+        with self.database.read() as db:
+            model_id = catalogue.get(db, model).id
+
+        def write(db: Session, row: Model) -> tuple[Version, SessionId | None]:
             version = versions.activate(db, row, number, classes.living(db, row.id))
             known = set(versions.class_ids(db, row.id, version.number))
             waits = any(waiting.id in known for waiting in classes.waiting(db, row.id))
             # The session that was theirs may have found another head.
-            session = self._enqueue(db, row, request_id) if waits else None
-        self._tell(model, session)
-        with suppress(Busy):  # it is active all the same; this process catches up when its backbone is there
-            self.version_cache.refresh(model)
+            return version, self._enqueue(db, row, request_id) if waits else None
+
+        any_head = partial(catalogue.locked, model_id=model_id)
+        version, session = publish(self.database, lambda: Draft(any_head, write))
+        self._notify(model, session)
+        with suppress(Busy):  # it is active all the same: this process catches up when its backbone is compiled
+            self.cache.refresh(model)
         return version
+
+    def _taught(
+        self, head: LoadedVersion, new: TaughtClass, lesson: Lesson, store: _StoreClass, class_id: ClassId = UNNUMBERED
+    ) -> "Draft[_Written]":
+        """A provisional version in which the class is as its shots say."""
+        unknown = detect_unknown_with(head.classifier, head.held_out, new, class_id)
+
+        def write(db: Session, model: Model) -> _Written:
+            known = recall(db, model.id, lesson.idempotency)
+            if known:
+                return _Written(known, head)
+            session = self._enqueue(db, model, lesson.request_id)
+            row = store(db, model, session)
+            classes.add_shots(db, model.id, row.id, (shot.data for shot in lesson.shots), lesson.scaled)
+            changes = [new.row(row.id)]
+            version = versions.add(
+                db,
+                model,
+                NewVersion(
+                    "provisional",
+                    head.row,
+                    classes=len(head.classifier) + (row.id not in head.classifier.known_ids),
+                    temperature=head.row.temperature,
+                    threshold=unknown.threshold,
+                    details={"class": row.id, "unknown": unknown.details()},
+                    prototypes=changes,
+                ),
+            )
+            answer = answer_of(row, sessions.get(db, model.id, session), version.number, outliers_of(new, lesson.shots))
+            outcome = Outcome(answer, session)
+            remember(db, model.id, lesson.idempotency, outcome)
+            return _Written(outcome, head, version, changes, {**head.names, row.id: row.name})
+
+        return Draft(on_head(head.model_id, head.number), write)
+
+    def _published(self, model: str, prepare: Callable[[], "Draft[_Written]"]) -> Outcome:
+        written = publish(self.database, prepare, catch_up=partial(self.cache.refresh, model))
+        head, version = written.head, written.version
+        if version is not None:
+            self.cache.advance(head, head.followed_by(version, list(written.changes), written.names))
+            self._notify(model, written.outcome.session_id)
+        return written.outcome
+
+    def _earlier(self, head: LoadedVersion, class_id: int, already: int) -> Tensor | None:
+        """The prototype of a class that has more images behind it than are stored: those of a base session."""
+        with self.database.read() as db:
+            if classes.get(db, head.model_id, class_id).shots <= already:
+                return None
+            known = versions.prototype(db, head.model_id, head.number, class_id)
+        return from_blob(known.vector) if known and known.vector else None
 
     def _enqueue(self, db: Session, model: Model, request_id: str) -> SessionId:
         settings = self.settings
@@ -203,86 +260,8 @@ class Changes:
             request_id=request_id,
         ).id
 
-    def _tell(self, model: str, session: SessionId | None = None) -> None:
+    def _notify(self, model: str, session: SessionId | None) -> None:
         """After the commit: whoever hears of it finds it in the table."""
         self.notifier.model_changed(model)
         if session is not None:
             self.notifier.session_queued(session, self.settings.session_queue, self.settings.session_delay)
-
-
-def _head(db: Session, served: LoadedVersion) -> Model:
-    """The model's row, locked, if its head is the version at hand."""
-    model = catalogue.locked(db, served.model_id)
-    if model.head != served.number:
-        raise Moved
-    return model
-
-
-def _recalled(db: Session, model_id: ModelId, again: Idempotency | None) -> Outcome | None:
-    known = again and idempotency.recall(db, model_id, again.key, again.fingerprint)
-    return Outcome(known.answer, known.session_id) if known else None
-
-
-def _remember(db: Session, model_id: ModelId, again: Idempotency | None, outcome: Outcome) -> None:
-    if again:
-        idempotency.remember(
-            db,
-            model_id,
-            again.key,
-            again.fingerprint,
-            status=202,
-            answer=outcome.body,
-            session_id=outcome.session_id,
-        )
-
-
-def _earlier(db: Session, served: LoadedVersion, row: ClassRow, already: int) -> Tensor | None:
-    """The prototype of a class that more pictures stand behind than are stored: those of a base session."""
-    if row.shots <= already:
-        return None
-    known = versions.prototype(db, row.model_id, served.number, row.id)
-    return from_blob(known.vector) if known and known.vector else None
-
-
-def _provisional(db: Session, model: Model, served: LoadedVersion, class_id: ClassId, new: Taught) -> Version:
-    open_world = detect_unknown_with(served.classifier, served.held_out, class_id, new)
-    return versions.add(
-        db,
-        model,
-        versions.NewVersion(
-            "provisional",
-            parent=served.version,
-            classes=len(served.classifier) + (class_id not in served.classifier.known_ids),
-            temperature=served.version.temperature,
-            threshold=open_world.threshold,
-            details={"class": class_id, "unknown": open_world.details()},
-            prototypes=[new.row(class_id)],
-        ),
-    )
-
-
-def _outliers(new: Taught, uploads: Sequence[Upload]) -> list[Outlier]:
-    """Which of the uploads lie far from their siblings; they are the last of those that were looked at."""
-    before = len(new.held_out) - len(uploads)
-    return [
-        Outlier(
-            index=uploads[place - before].index,
-            filename=uploads[place - before].filename,
-            distance=round(float(new.held_out[place]), 6),
-            message=FAR,
-        )
-        for place in new.outliers
-        if place >= before
-    ]
-
-
-def _outcome(db: Session, row: ClassRow, session: SessionId, version: Version, outliers: list[Outlier]) -> Outcome:
-    body = TaughtBody.model_validate(
-        {
-            "class": ClassBody.of(row, known=True),
-            "session": SessionBody.of(sessions.get(db, row.model_id, session)),
-            "version": version.number,
-            "outliers": outliers,
-        }
-    )
-    return Outcome(body.model_dump(mode="json", by_alias=True), session)

@@ -1,5 +1,5 @@
-"""Messages on Redis that save somebody a look at the table: a session is ready, a model has changed.
+"""Messages on Redis that save a poll: a session is ready, a model has changed.
 
-The row is the truth. What gets lost here is found in the table a moment later, so nothing here makes anyone wait, and
-nothing here raises.
+The row in the database is the truth. A message that gets lost is found by polling a moment later, so nothing here blocks
+its caller and nothing here raises.
 """

@@ -10,13 +10,13 @@ QUEUES = ("cpu", "gpu")
 PREFIX = "protoquad:"  # of every key: others may use the same Redis
 CHANNEL = f"{PREFIX}changed"
 
-SECONDS_TO_ANSWER = 1.0  # a hint that takes longer is worth less than none
-SECONDS_TO_CONSUME = 3.0  # more than the second for which Redis is asked to hold a question open
-SECONDS_WITHOUT_NEWS = 5.0  # after which a silent connection is asked whether it is alive
+SECONDS_TO_ANSWER = 1.0  # a message that takes longer has lost against polling
+SECONDS_TO_CONSUME = 3.0  # more than the second for which a blocking pop waits in Redis
+SECONDS_WITHOUT_NEWS = 5.0  # after which a silent connection is pinged
 
 
 def connected(url: str) -> Redis:
-    """A client that asks once: whoever uses it knows what to do meanwhile, and when to ask again."""
+    """A client that does not retry: its callers know what to do meanwhile and when to try again."""
     return Redis.from_url(
         url,
         socket_connect_timeout=SECONDS_TO_ANSWER,
@@ -26,20 +26,20 @@ def connected(url: str) -> Redis:
 
 
 def celery_app(url: str, *, seconds_to_answer: float = SECONDS_TO_ANSWER) -> Celery:
-    """The same settings on both ends of the queue."""
+    """With the same settings at both ends of the queue."""
     app = Celery("protoquad", set_as_current=False)
     app.conf.update(
-        broker_read_url=url,  # both by name: CELERY_BROKER_URL, meant for somebody else, would overrule `broker`
+        broker_read_url=url,  # both by name: CELERY_BROKER_URL, set for another program, would override `broker`
         broker_write_url=url,
-        broker_use_ssl={"ssl_cert_reqs": "required"} if url.startswith("rediss:") else False,  # or as the URL says
-        # A message whose acknowledgement Redis did not hear would keep its consumer from ever hearing the next one.
+        broker_use_ssl={"ssl_cert_reqs": "required"} if url.startswith("rediss:") else False,  # unless the URL says otherwise
+        # A message whose acknowledgement got lost would keep its consumer from ever getting the next one.
         task_queues={name: {"exchange": name, "routing_key": name, "no_ack": True} for name in QUEUES},
         task_serializer="json",
         accept_content=["json"],
-        task_ignore_result=True,  # what came of a session stands in its row
+        task_ignore_result=True,  # the outcome of a session is in its row
         task_publish_retry=False,
         broker_pool_limit=1,
-        broker_connection_retry=False,  # whoever has lost it tries again in its own time
+        broker_connection_retry=False,  # callers reconnect in their own time
         broker_connection_retry_on_startup=False,
         broker_transport_options={
             "global_keyprefix": PREFIX,
@@ -50,7 +50,7 @@ def celery_app(url: str, *, seconds_to_answer: float = SECONDS_TO_ANSWER) -> Cel
         worker_pool="solo",  # no fork: torch would hang in one, and CUDA refuses
         worker_concurrency=1,
         worker_prefetch_multiplier=1,
-        worker_enable_remote_control=False,  # a session is cancelled in its row; nobody gives orders past it
+        worker_enable_remote_control=False,  # a session is cancelled in its row, and nowhere else
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
     )
@@ -58,5 +58,5 @@ def celery_app(url: str, *, seconds_to_answer: float = SECONDS_TO_ANSWER) -> Cel
 
 
 def first_line(error: BaseException) -> str:
-    """What a log line says of it."""
+    """An error as a log line shows it."""
     return str(error).partition("\n")[0] or type(error).__name__

@@ -15,16 +15,17 @@ from fastapi_offline import FastAPIOffline
 from starlette.routing import Route
 
 from core.classifier import Certainty
-from engine.backbone_cache import BackboneCache, chosen_device
+from engine.backbone_cache import BackboneCache, choose_device
 from engine.batching import IN_TURN, Batcher, Shape, on_cores
 from engine.cores import usable_cores
-from engine.network import NetworkLoader
 from engine.version_cache import VersionCache
+from learners.version_loader import VersionLoader
 from messaging.listener import Listener
 from messaging.notifier import make_notifier
 from service import errors
+from service.app_context import AppContext
 from service.auth import KeyRing
-from service.dependencies import AppContext, named_model
+from service.dependencies import named_model
 from service.limits import BodyLimit
 from service.metrics import Metrics, RequestDurations
 from service.request_log import RequestLog
@@ -38,7 +39,7 @@ from store.settings import Settings
 log = structlog.get_logger()
 
 SECONDS_TO_STOP = 5.0
-SECONDS_TO_GATHER = 0.05  # a burst of changes is one look; and whoever made one has been answered by then
+SECONDS_TO_GATHER = 0.05  # a burst of changes is one poll
 DESCRIPTION = """
 Learns image classes from a handful of pictures and does not forget the ones it knew.
 
@@ -105,17 +106,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context = await run_sync(_make_context, app)
     app.state.context = context
     news, loop = asyncio.Event(), asyncio.get_running_loop()
-    watcher = asyncio.create_task(_watch(app, context, news))
-    log.info("ready", model=DEFAULT, version=context.version_cache.current(DEFAULT).number, home=str(settings.home))
+    polling = asyncio.create_task(_poll_forever(app, context, news))
+    log.info("ready", model=DEFAULT, version=context.versions.active(DEFAULT).number, home=str(settings.home))
     try:
         with _listening(settings.broker_url, lambda: loop.call_soon_threadsafe(news.set)):
             yield
     finally:
         context.stopping = True
-        context.version_cache.loader.networks.close()
+        context.backbones.close()
         news.set()
-        await asyncio.wait({watcher}, timeout=SECONDS_TO_STOP)  # it may be at the database, which may not answer
-        watcher.cancel()
+        await asyncio.wait({polling}, timeout=SECONDS_TO_STOP)  # it may wait for a database that does not answer
+        polling.cancel()
         await run_sync(context.batcher.close)
         await run_sync(context.notifier.close)
 
@@ -126,29 +127,30 @@ def _make_context(app: FastAPI) -> AppContext:
     metrics: Metrics = app.state.metrics
     _have_default_model(database, settings)
     app.state.keyring.refresh()
-    networks = BackboneCache(
-        chosen_device(settings.device), settings.engine, settings.prepared, settings.prepare_seconds
+    backbones = BackboneCache(
+        choose_device(settings.device), settings.engine, settings.prepared, settings.prepare_seconds
     )
-    app.state.networks = networks  # for whoever stops the service while it starts
-    version_cache = VersionCache(database, NetworkLoader(networks), pinned_classes=settings.pinned_classes)
-    batcher = Batcher(settings.queue_images, metrics.batched, _shape(networks))
+    app.state.backbones = backbones  # so that a signal can stop the service while it starts
+    versions = VersionCache(VersionLoader(database, backbones), pinned_classes=settings.pinned_classes)
+    batcher = Batcher(settings.queue_images, metrics.batched, _shape(backbones))
     metrics.queue_images.set_function(lambda: batcher.queued)
     with database.read() as db:
         backbone = catalogue.get(db, DEFAULT).backbone
-    networks.kit(backbone)  # a start waits until it is prepared, however long that takes
-    version_cache.refresh(DEFAULT)
-    return AppContext(settings, database, version_cache, batcher, metrics, make_notifier(settings.broker_url))
+    backbones.compiled(backbone)  # a start waits until it is prepared, however long that takes
+    versions.refresh(DEFAULT)
+    notifier = make_notifier(settings.broker_url)
+    return AppContext(settings, database, backbones, versions, batcher, metrics, notifier)
 
 
-def _shape(networks: BackboneCache) -> Shape:
-    if networks.engine == "torch":
+def _shape(backbones: BackboneCache) -> Shape:
+    if backbones.engine == "torch":
         return IN_TURN
-    torch.set_num_threads(1)  # of each thread of the engine: they have a core each
+    torch.set_num_threads(1)  # of each thread of the engine: each has a core
     return on_cores(usable_cores())
 
 
 def _have_default_model(database: Database, settings: Settings) -> None:
-    """Of several replicas that start on a new database at once, one makes it and the others find it taken."""
+    """When several replicas start on a new database at once, one creates it and the others find it there."""
     with contextlib.suppress(NameTaken), database.write() as db:
         if catalogue.find(db, DEFAULT) is None:
             catalogue.create(db, DEFAULT, settings.backbone, Certainty().temperature)
@@ -158,23 +160,23 @@ def _listening(url: str, on_news: Callable[[], object]) -> contextlib.AbstractCo
     return Listener(url, on_news) if url else contextlib.nullcontext()
 
 
-async def _watch(app: FastAPI, context: AppContext, news: asyncio.Event) -> None:
-    """Catch up with other processes: new heads, names, keys. A database that is away changes nothing."""
-    troubled = False
+async def _poll_forever(app: FastAPI, context: AppContext, news: asyncio.Event) -> None:
+    """Catch up with other processes: new heads, names, keys. While the database is away, nothing changes."""
+    failing = False
     while not context.stopping:
         await _set_within(news, context.settings.poll_seconds)
         if news.is_set() and not context.stopping:
             await asyncio.sleep(SECONDS_TO_GATHER)
         news.clear()
         try:
-            await run_sync(app.state.keyring.refresh)  # first: a revoked key must not outlive a model's trouble
-            await run_sync(context.version_cache.poll)
-            troubled = False
+            await run_sync(app.state.keyring.refresh)  # first: a revoked key must not wait for a model's problem
+            await run_sync(context.versions.poll)
+            failing = False
         except Exception as error:
-            if not troubled:
-                told = str(error).partition("\n")[0]
-                log.warning("news cannot be read; serving goes on", kind=type(error).__name__, error=told)
-            troubled = True
+            if not failing:
+                reason = str(error).partition("\n")[0]
+                log.warning("cannot poll for changes; serving goes on", kind=type(error).__name__, error=reason)
+            failing = True
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:

@@ -1,50 +1,19 @@
-"""What a route may ask for: the context of the running service, and the model it acts on.
+"""What a route may ask for: the app context, the model it acts on, a page, an idempotency key.
 
-All of it is asynchronous though it waits for nothing: FastAPI would give each plain function a thread, and there is
-none left when the database does not answer.
+All of it is `async` although it waits for nothing: FastAPI would run each plain function in a thread, and none is free
+while the database does not answer.
 """
 
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request
 
-from engine.batching import Batcher
-from engine.version_cache import VersionCache
-from learners.teaching import Changes
-from messaging.notifier import Notifier
+from service.app_context import AppContext
 from service.errors import Problem
-from service.metrics import Metrics
-from service.session_watch import Watching
-from service.teacher import Teacher
 from service.uploads import model_name
 from store.catalogue import DEFAULT
-from store.database import Database
-from store.settings import Settings
 
-MOST_ITEMS = 500
-
-
-class AppContext:
-    """The running service; made once, in the app's lifespan."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        version_cache: VersionCache,
-        batcher: Batcher,
-        metrics: Metrics,
-        notifier: Notifier,
-    ) -> None:
-        self.settings = settings
-        self.database = database
-        self.version_cache = version_cache
-        self.batcher = batcher
-        self.metrics = metrics
-        self.notifier = notifier
-        self.teacher = Teacher(Changes(database, settings, version_cache, notifier), settings, version_cache, batcher)
-        self.watching = Watching(database, settings)
-        self.stopping = False
+MAX_ITEMS = 500
 
 
 def context_of(request: Request) -> AppContext:
@@ -52,7 +21,7 @@ def context_of(request: Request) -> AppContext:
     return found
 
 
-async def context(request: Request) -> AppContext:  # not a plain function: FastAPI would call that in a thread
+async def app_context(request: Request) -> AppContext:
     return context_of(request)
 
 
@@ -97,10 +66,10 @@ async def idempotency_key(
     return key
 
 
-Service = Annotated[AppContext, Depends(context)]
+Context = Annotated[AppContext, Depends(app_context)]
 ModelName = Annotated[str, Depends(chosen_model)]
 Cursor = Annotated[int | None, Depends(cursor)]
-Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="Items on a page.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_ITEMS, description="Items on a page.")]
 IdempotencyKey = Annotated[str | None, Depends(idempotency_key)]
 ClassNumber = Annotated[int, Path(description="Id of the class.", examples=[1], ge=0, lt=2**31)]
 VersionInPath = Annotated[int, Path(description="Number of the version.", examples=[0], ge=0, lt=2**31)]

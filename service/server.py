@@ -58,11 +58,11 @@ class Server(uvicorn.Server):
             gc.freeze()  # what is there now stays: walking it again and again would hold up answers
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        context, networks = getattr(self.app.state, "context", None), getattr(self.app.state, "networks", None)
+        context, backbones = getattr(self.app.state, "context", None), getattr(self.app.state, "backbones", None)
         if context is not None:
             context.stopping = True
-        if networks is not None:
-            networks.close()  # whoever waits for a backbone is answered now, not in 30 seconds
+        if backbones is not None:
+            backbones.close()  # callers that wait for a backbone are answered now, not in 30 seconds
         super().handle_exit(sig, frame)
 
 

@@ -1,7 +1,7 @@
-"""Watching sessions: how many may watch at a time, and one question to the database for all who watch the same one.
+"""Watching sessions: how many callers may watch at a time, and one query for all who watch the same session.
 
-Streams of events and requests that wait for a session both ask again and again. However many they are, the database
-hears of each session a few times a second, from a few threads: the others are left to requests that do something.
+Event streams and requests that wait for a session both poll. However many there are, the database is asked about each
+session a few times a second, from a few threads: the other threads are left to requests that change something.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from store.models import ModelId, SessionEvent, SessionId
 from store.settings import Settings
 
 THREADS = 4
-SECONDS_BETWEEN_LOOKS = 0.2  # of a request that waits, at first
-MOST_SECONDS_BETWEEN_LOOKS = 1.0
+SECONDS_BETWEEN_POLLS = 0.2  # of a request that waits, at first
+MAX_SECONDS_BETWEEN_POLLS = 1.0
 
 Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
 
 
 class Places:
-    """So many at a time; for use on the event loop alone."""
+    """At most `number` at a time; for use on the event loop alone."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -41,7 +41,7 @@ class Places:
 
     @contextlib.contextmanager
     def take(self) -> Iterator[None]:
-        """Whoever takes one has asked before whether there is one."""
+        """Check `full` first."""
         self.taken += 1
         try:
             yield
@@ -57,7 +57,7 @@ class News(NamedTuple):
 
 
 class Shared(Generic[Key, Answer]):
-    """Asks a question once for all who ask it within `seconds`; a question without an answer yet is not asked again."""
+    """One query for all who ask the same within `seconds`; a query that is still running is not started again."""
 
     def __init__(self, ask: Callable[[Key], Answer], seconds: float, limiter: CapacityLimiter) -> None:
         self._ask = ask
@@ -71,7 +71,7 @@ class Shared(Generic[Key, Answer]):
             answer = asyncio.ensure_future(run_sync(self._ask, key, limiter=self._limiter))
             answer.add_done_callback(_retrieve)
             self._asked[key] = time.monotonic(), answer
-        return await asyncio.shield(self._asked[key][1])  # who stops waiting takes nothing from the others
+        return await asyncio.shield(self._asked[key][1])  # a caller that stops waiting cancels nothing for the others
 
     def _forget_old(self) -> None:
         oldest = time.monotonic() - self._seconds
@@ -81,13 +81,13 @@ class Shared(Generic[Key, Answer]):
 
 
 def _retrieve(answer: "asyncio.Future[Answer]") -> None:
-    """An error that nobody waits for any more is not worth a line in the log."""
+    """Mark an error as seen: asyncio logs errors that nobody has retrieved."""
     if not answer.cancelled():
         answer.exception()
 
 
-class Watching:
-    """Who watches sessions in this process."""
+class SessionWatch:
+    """The callers that watch sessions in this process."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
@@ -95,7 +95,7 @@ class Watching:
         self.waiters = Places(settings.max_streams)
         limiter = CapacityLimiter(THREADS)
         self.news = Shared(self._news, settings.poll_seconds / 2, limiter)
-        self.session = Shared(self._session, SECONDS_BETWEEN_LOOKS / 2, limiter)
+        self.session = Shared(self._session, SECONDS_BETWEEN_POLLS / 2, limiter)
 
     def _news(self, key: tuple[SessionId, int | None]) -> News:
         session_id, after = key
@@ -110,6 +110,6 @@ class Watching:
             return SessionBody.of(sessions.get(db, *key))
 
 
-def seconds_to_next_look(waited: float) -> float:
-    """A session that is not over soon takes a while: who waits long may hear of its end a little later."""
-    return min(MOST_SECONDS_BETWEEN_LOOKS, max(SECONDS_BETWEEN_LOOKS, waited / 10))
+def seconds_to_next_poll(waited: float) -> float:
+    """Poll less often the longer a session takes."""
+    return min(MAX_SECONDS_BETWEEN_POLLS, max(SECONDS_BETWEEN_POLLS, waited / 10))

@@ -1,14 +1,10 @@
-"""Teaching: pictures in, a servable class out, one transaction in between.
-
-A class is written on top of the version that this process serves. Where another process has moved on, this one catches
-up first and tries again; pictures are looked at anew only if the network itself has changed.
-"""
+"""Teaching over HTTP: decode the uploads, embed them, and publish a class; one change of a model at a time."""
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -20,28 +16,22 @@ from core.images import Framing
 from engine.batching import Batcher
 from engine.decoding import Look, Seen, seen_again, seen_in
 from engine.network import Network
-from engine.version_cache import LoadedVersion, VersionCache
 from learners.stored_images import VIEWS_AT_ONCE, own_views, sharp_side, views_to_teach_with
-from learners.teaching import Changes, Idempotency, Lesson, Moved, Outcome
+from learners.taught_answer import Idempotency, Outcome
+from learners.teaching import Lesson, Teaching
+from learners.version_loader import LoadedVersion
 from service.errors import Problem
-from service.schemas import ClassBody
 from service.uploads import Upload
 from store.classes import digest
 from store.errors import LimitReached, NameTaken
-from store.models import Version
-from store.settings import Settings
-
-Answer = TypeVar("Answer")
-ATTEMPTS = 50
+from store.models import ClassRow, Version
 
 
 class Teacher:
-    """Changes what a model knows, one change of a model at a time in this process."""
+    """One change of a model at a time in this process: two would only overtake each other at the database."""
 
-    def __init__(self, changes: Changes, settings: Settings, version_cache: VersionCache, batcher: Batcher) -> None:
-        self.changes = changes
-        self.settings = settings
-        self.version_cache = version_cache
+    def __init__(self, teaching: Teaching, batcher: Batcher) -> None:
+        self.teaching = teaching
         self.batcher = batcher
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of models that change now
         self._in_flight: set[tuple[str, str]] = set()
@@ -50,109 +40,83 @@ class Teacher:
         self, model: str, name: str, uploads: Sequence[Upload], request_id: str, key: str | None = None
     ) -> Outcome:
         """A new class."""
-        lesson = Lesson(uploads, request_id, await _idempotency(key, "teach", name, uploads))
-        return await self._once(model, lesson.again, lambda: self._teach(model, name, lesson))
+
+        async def work(again: Idempotency | None) -> Outcome:
+            head = await run_sync(self.teaching.cache.active, model)
+            await run_sync(self.teaching.require_free, head.model_id, name)
+            new = await self._decode(uploads, head.network.framing)
+            features = _Features(self.batcher, [one.view for one in new])
+            await features.compute(head.network)  # before the lock: callers share the engine
+            lesson = Lesson(uploads, [one.scaled for one in new], features.under, request_id, again)
+            async with self._lock(model):
+                return await run_sync(self.teaching.teach, model, name, lesson)
+
+        return await self._once(model, await _idempotency(key, "teach", name, uploads), work)
 
     async def add_shots(
         self, model: str, class_id: int, uploads: Sequence[Upload], request_id: str, key: str | None = None
     ) -> Outcome:
-        """More pictures of a class; it waits for a session again."""
-        lesson = Lesson(uploads, request_id, await _idempotency(key, "shots", str(class_id), uploads))
-        return await self._once(model, lesson.again, lambda: self._add_shots(model, class_id, lesson))
+        """More shots of a class; it waits for a session again."""
+
+        async def work(again: Idempotency | None) -> Outcome:
+            head = await run_sync(self.teaching.cache.active, model)
+            stored = await run_sync(self.teaching.stored_shots, head.model_id, class_id, len(uploads))
+            new = await self._decode(uploads, head.network.framing)
+            views = new[0].view.shape[0] - 1
+            old = await seen_again(self.teaching.stored_shot, stored, head.network.framing, views)
+            features = _Features(self.batcher, [*old, *(one.view for one in new)])
+            await features.compute(head.network)
+            lesson = Lesson(uploads, [one.scaled for one in new], features.under, request_id, again)
+            async with self._lock(model):
+                return await run_sync(self.teaching.add_shots, model, class_id, len(stored), lesson)
+
+        return await self._once(model, await _idempotency(key, "shots", str(class_id), uploads), work)
 
     async def delete(self, model: str, class_id: int) -> None:
         async with self._lock(model):
-            await self._on_head(model, lambda served: run_sync(self.changes.delete, served, class_id))
+            await run_sync(self.teaching.delete, model, class_id)
 
-    async def rename(self, model: str, class_id: int, name: str) -> ClassBody:
+    async def rename(self, model: str, class_id: int, name: str) -> tuple[ClassRow, LoadedVersion]:
         async with self._lock(model):
-            return await run_sync(self.changes.rename, model, class_id, name)
+            return await run_sync(self.teaching.rename, model, class_id, name)
 
     async def activate(self, model: str, number: int, request_id: str) -> Version:
         async with self._lock(model):
-            return await run_sync(self.changes.activate, model, number, request_id)
+            return await run_sync(self.teaching.activate, model, number, request_id)
 
     def _lock(self, model: str) -> asyncio.Lock:
         return self._locks.setdefault(model, asyncio.Lock())
 
-    async def _once(self, model: str, again: Idempotency | None, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        if again is None:
-            return await work()
-        known = await run_sync(self.changes.recalled, model, again)
+    async def _once(
+        self, model: str, key: Idempotency | None, work: Callable[[Idempotency | None], Awaitable[Outcome]]
+    ) -> Outcome:
+        """The answer of the same request before, if there is one. Two requests with one key do not run at a time."""
+        if key is None:
+            return await work(None)
+        known = await run_sync(self.teaching.recall, model, key)
         if known is not None:
             return known
-        mark = (model, again.key)
+        mark = (model, key.key)
         if mark in self._in_flight:
-            raise _in_flight(again.key)
+            raise _in_flight(key.key)
         self._in_flight.add(mark)
         try:
-            return await work()
-        except (NameTaken, LimitReached):  # by the same request, which was answered since we looked
-            known = await run_sync(self.changes.recalled, model, again)
+            return await work(key)
+        except (NameTaken, LimitReached):  # by the same request, which another replica has answered since
+            known = await run_sync(self.teaching.recall, model, key)
             if known is None:
                 raise
             return known
         finally:
             self._in_flight.discard(mark)
 
-    async def _teach(self, model: str, name: str, lesson: Lesson) -> Outcome:
-        served = await run_sync(self.version_cache.current, model)
-        await run_sync(self.changes.require_free, served.model_id, name)
-        new = await self._seen(lesson.uploads, served.network.framing)
-        features = _Features(self.batcher, [one.view for one in new])
-        kept = replace(lesson, scaled=[one.scaled for one in new])
-
-        def write(served: LoadedVersion, seen: Tensor) -> Outcome:
-            return self.changes.teach(served, name, kept, seen)
-
-        return await self._written(model, served, features, write)
-
-    async def _add_shots(self, model: str, class_id: int, lesson: Lesson) -> Outcome:
-        served = await run_sync(self.version_cache.current, model)
-        framing = served.network.framing
-        stored = await run_sync(self.changes.stored_shots, served.model_id, class_id, len(lesson.uploads))
-        new = await self._seen(lesson.uploads, framing)
-        old = await seen_again(self.changes.stored_shot, stored, framing, new[0].view.shape[0] - 1)
-        features = _Features(self.batcher, [*old, *(one.view for one in new)])
-        kept = replace(lesson, scaled=[one.scaled for one in new])
-
-        def write(served: LoadedVersion, seen: Tensor) -> Outcome:
-            return self.changes.add_shots(served, class_id, kept, len(stored), seen)
-
-        return await self._written(model, served, features, write)
-
-    async def _written(
-        self,
-        model: str,
-        served: LoadedVersion,
-        features: "_Features",
-        write: Callable[[LoadedVersion, Tensor], Outcome],
-    ) -> Outcome:
-        await features.under(served.network)  # before the lock: the long part is done side by side
-
-        async def attempt(served: LoadedVersion) -> Outcome:
-            seen = await features.under(served.network)
-            return await run_sync(write, served, seen)
-
-        async with self._lock(model):
-            return await self._on_head(model, attempt)
-
-    async def _on_head(self, model: str, work: Callable[[LoadedVersion], Awaitable[Answer]]) -> Answer:
-        for _ in range(ATTEMPTS):
-            try:
-                return await work(await run_sync(self.version_cache.current, model))
-            except Moved:
-                await run_sync(self.version_cache.refresh, model)
-        detail = "other replicas change this model all the time; try again in a moment"
-        raise Problem(503, "The model is busy", detail, slug="busy", headers={"Retry-After": "1"})
-
-    async def _seen(self, uploads: Sequence[Upload], framing: Framing) -> list[Seen]:
+    async def _decode(self, uploads: Sequence[Upload], framing: Framing) -> list[Seen]:
         augmented = views_to_teach_with(len(uploads))
 
         def see(image: Image.Image, data: bytes) -> Tensor:
             return own_views(image, framing, digest(data), augmented)
 
-        return await seen_in(uploads, Look(sharp_side(framing), self.settings.max_pixels, see))
+        return await seen_in(uploads, Look(sharp_side(framing), self.teaching.settings.max_pixels, see))
 
 
 async def _idempotency(key: str | None, verb: str, subject: str, uploads: Sequence[Upload]) -> Idempotency | None:
@@ -171,21 +135,33 @@ def _in_flight(key: str) -> Problem:
 
 
 class _Features:
-    """Features of pictures under whichever network is asked for, computed once for each."""
+    """Features of images under any network, computed once for each network."""
 
-    def __init__(self, batcher: Batcher, pictures: Sequence[Tensor]) -> None:
+    def __init__(self, batcher: Batcher, images: Sequence[Tensor]) -> None:
         self.batcher = batcher
-        self.pictures = pictures  # each (v, 3, s, s)
+        self.images = images  # each (v, 3, s, s)
         self._known: dict[Network, Tensor] = {}
 
-    async def under(self, network: Network) -> Tensor:
-        """(n, v, M)"""
+    async def compute(self, network: Network) -> None:
+        """Without a thread that waits."""
+        parts = [await asyncio.wrap_future(self._submit(network, some)) for some in self._steps()]
+        self._known[network] = self._joined(parts)
+
+    def under(self, network: Network) -> Tensor:
+        """(n, v, M), from a thread; waits only if the network has changed since they were computed."""
         if network not in self._known:
-            parts = []
-            step = max(1, VIEWS_AT_ONCE // len(self.pictures[0]))
-            for start in range(0, len(self.pictures), step):  # a few at a time, so that predictions come between
-                some = torch.stack(list(self.pictures[start : start + step]))
-                found = await asyncio.wrap_future(self.batcher.submit(network, some.flatten(0, 1), list))
-                parts.append(torch.stack(found).unflatten(0, some.shape[:2]))
-            self._known[network] = torch.cat(parts)
+            self._known[network] = self._joined([self._submit(network, some).result() for some in self._steps()])
         return self._known[network]
+
+    def _steps(self) -> Iterator[Tensor]:
+        """A few at a time, so that predictions come between."""
+        step = max(1, VIEWS_AT_ONCE // len(self.images[0]))
+        for start in range(0, len(self.images), step):
+            yield torch.stack(list(self.images[start : start + step]))
+
+    def _submit(self, network: Network, images: Tensor) -> "Future[list[Any]]":
+        return self.batcher.submit(network, images.flatten(0, 1), list)
+
+    def _joined(self, parts: Sequence[list[Any]]) -> Tensor:
+        features = torch.stack([one for part in parts for one in part])
+        return features.view(len(self.images), -1, features.shape[-1])

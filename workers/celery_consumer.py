@@ -1,7 +1,7 @@
-"""Celery's end of the queue: hears which session is ready and hands it to the loop that works.
+"""Celery's end of the queue: receives the ids of ready sessions and hands them to the worker's loop.
 
-Messages are hints, and are gone when they are read: a session that is left behind is found in the table. Celery runs in
-a thread beside the loop, so whatever Redis does or does not do, the loop goes on looking there.
+A message is gone once it is read: a session whose message gets lost is found by polling. Celery runs in a thread beside
+the loop, so whatever happens to Redis, the loop goes on polling.
 """
 
 import os
@@ -18,29 +18,29 @@ from kombu.asynchronous import set_event_loop
 
 from messaging.broker import SECONDS_TO_CONSUME, TASK, celery_app, connected, first_line
 from store.models import SessionId
-from workers.wakeups import Inbox
+from workers.wakeups import Wakeups
 
 log = structlog.get_logger()
 
 SECONDS_BETWEEN_TRIES = 1.0
-SECONDS_PER_LOOK = 0.5  # how soon a message that waits for the loop notices that the worker stops
-SECONDS_TO_STOP = 3.0  # then it is left where it hangs: the process ends without it
+SECONDS_PER_WAIT = 0.5  # how soon a message that waits for the loop notices that the worker stops
+SECONDS_TO_STOP = 3.0  # after which the process ends without it
 
 
-class Announcements:
-    """Puts announced sessions into the inbox, whenever Redis is there."""
+class CeleryConsumer:
+    """Puts announced sessions into the wakeups, whenever Redis answers."""
 
-    def __init__(self, url: str, queues: Sequence[str], inbox: Inbox, stop: threading.Event) -> None:
+    def __init__(self, url: str, queues: Sequence[str], wakeups: Wakeups, stop: threading.Event) -> None:
         self._url = url
         self._queues = list(queues)
-        self._inbox = inbox
+        self._wakeups = wakeups
         self._stop = stop
-        self._away = False
+        self._failing = False
         self._hub: Any = None
         self._celery = celery_app(url, seconds_to_answer=SECONDS_TO_CONSUME)
         self._celery.conf.worker_consumer = _OneConnection
-        self._celery.task(name=TASK, shared=False)(self._announced)  # shared, it would be that of every app to come
-        self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
+        self._celery.task(name=TASK, shared=False)(self._announced)  # a shared task would belong to every later app too
+        self._thread = threading.Thread(target=self._run, name="celery", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -56,13 +56,13 @@ class Announcements:
         self._thread.join(SECONDS_TO_STOP)
 
     def _announced(self, session_id: int) -> None:
-        """Waits for the loop, so that further messages stay in the queue, for workers that are free."""
-        letter = self._inbox.announce(SessionId(session_id))
-        while not letter.seen_to.wait(SECONDS_PER_LOOK) and not self._stop.is_set():
+        """Waits for the loop, so that further messages stay in the queue for other workers."""
+        announced = self._wakeups.announce(SessionId(session_id))
+        while not announced.handled.wait(SECONDS_PER_WAIT) and not self._stop.is_set():
             pass
 
     def _run(self) -> None:
-        self._celery.set_current()  # of this thread: it is where Celery looks a message's task up
+        self._celery.set_current()  # in this thread: Celery looks up the task of a message there
         while not self._stop.is_set():
             try:
                 with connected(self._url) as redis:
@@ -74,7 +74,7 @@ class Announcements:
 
     def _consume(self) -> None:
         """Until the connection is lost or the worker stops."""
-        set_event_loop(None)  # that of a connection before is closed
+        set_event_loop(None)  # the loop of an earlier connection is closed
         controller = self._celery.WorkController(
             queues=self._queues,
             hostname=f"protoquad-{os.getpid()}@{socket.gethostname()}",
@@ -91,20 +91,20 @@ class Announcements:
             raise controller.consumer.lost
 
     def _listening(self, consumer: Any) -> None:
-        log.info("redis is back" if self._away else "listening on redis", queues=self._queues)
-        self._away = False
+        log.info("redis is back" if self._failing else "listening on redis", queues=self._queues)
+        self._failing = False
         self._hub = consumer.hub
-        if self._stop.is_set():  # before there was a hub to wake
+        if self._stop.is_set():  # it was set before there was a hub to wake
             _end()
 
     def _lost(self, error: Exception) -> None:
-        if not self._away and not self._stop.is_set():
+        if not self._failing and not self._stop.is_set():
             log.warning("redis does not answer; the table is polled instead", error=first_line(error))
-        self._away = True
+        self._failing = True
 
 
 class _OneConnection(Consumer):  # type: ignore[misc]
-    """Ends with its connection: who started it says so in one line, and knows when to try again."""
+    """Ends with its connection: its caller logs that in one line and decides when to try again."""
 
     lost: Exception | None = None
 

@@ -1,38 +1,30 @@
-"""One incremental session: claim it, learn, publish.
-
-Learns from what the store holds at the time of the claim. What changed meanwhile is caught up with when the result is
-published: classes taught in between are seen again by the new network, deleted ones stay away, and if somebody has
-activated another version the result is set aside.
-"""
+"""A worker's session: claim it, learn, publish. Whatever goes wrong, the session is given back or marked failed."""
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.bank import ClassId
 from core.errors import SessionCancelled
 from core.incremental_session import IncrementalConfig
 from core.progress import Progress
-from core.refinement import refine
-from core.state import weights_of, with_weights
-from engine.backbone_cache import BackboneCache, chosen_device
-from learners.loading import learner, trained
-from learners.refining import Learnt, Material, Publisher
-from learners.stored_images import AUGMENTED, seen
+from engine.backbone_cache import BackboneCache, choose_device
+from learners.refined_version import RefinedVersion
+from learners.refining import Claim, Learned, Material, learn, read_material
+from learners.stored_images import AUGMENTED
 from messaging.notifier import Notifier, NullNotifier
-from store import classes, sessions, versions
+from store import sessions
 from store.database import Database
 from store.errors import LeaseLost
-from store.models import Model, SessionId
+from store.models import SessionId
 from store.outages import frames, is_outage, summary
 from store.settings import Settings
 from workers.heartbeat import Heartbeat
-from workers.lease import Claim, Lease, Stopping
+from workers.lease import Lease, Stopping
 
 log = structlog.get_logger()
 
@@ -40,8 +32,16 @@ SECONDS_BETWEEN_REPORTS = 0.3
 SECONDS_BETWEEN_TRIES = 1.0  # to give a session back to a database that is away
 
 
+@dataclass(frozen=True)
+class SessionConfig:
+    """How sessions learn."""
+
+    incremental: IncrementalConfig = field(default_factory=IncrementalConfig)
+    augmented: int = AUGMENTED  # views of a shot beside its centre view
+
+
 class SessionWorker:
-    """Runs sessions one after another; networks stay warm in between."""
+    """Runs sessions one after another; backbones stay in memory in between."""
 
     def __init__(
         self,
@@ -49,18 +49,20 @@ class SessionWorker:
         settings: Settings,
         owner: str,
         *,
+        config: SessionConfig | None = None,
         stop: threading.Event | None = None,
-        pulse: Heartbeat | None = None,
+        heartbeat: Heartbeat | None = None,
         notifier: Notifier | None = None,
     ) -> None:
         self.database = database
         self.settings = settings
         self.owner = owner
-        self.device = chosen_device(settings.device)
+        self.config = config or SessionConfig()
+        self.device = choose_device(settings.device)
         self.queues = settings.queues_of(self.device.type)
-        self.networks = BackboneCache(self.device, settings.engine, settings.prepared, settings.prepare_seconds)
+        self.backbones = BackboneCache(self.device, settings.engine, settings.prepared, settings.prepare_seconds)
         self.stop = stop or threading.Event()
-        self.pulse = pulse or Heartbeat(settings.home)
+        self.heartbeat = heartbeat or Heartbeat(settings.home)
         self.notifier = notifier or NullNotifier()
 
     def run_next(self, session_id: SessionId | None = None) -> bool:
@@ -125,7 +127,7 @@ class SessionWorker:
         """
         pause = min(self.settings.lease_seconds, 2.0 ** min(claim.attempt, 30))
         while not self.stop.wait(SECONDS_BETWEEN_TRIES):
-            self.pulse.beat()
+            self.heartbeat.beat()
             try:
                 with self.database.write() as db:
                     sessions.release(db, claim.session_id, claim.attempt, delay=pause)
@@ -145,73 +147,44 @@ class SessionWorker:
             log.warning("session lost", reason=str(lost))
 
     def _learn_and_publish(self, claim: Claim, lease: Lease) -> None:
-        teller = _Teller(self.database, claim, lease, self.pulse, self.stop.is_set)
-        teller.stage("loading")
-        material = self._material(claim)
+        progress = _ProgressReporter(self.database, claim, lease, self.heartbeat, self.stop.is_set)
+        progress.stage("loading")
+        material = read_material(self.database, self.backbones, claim, self.settings)
         if not material.waiting:
             with self.database.write() as db:
                 reason = "no class was waiting any more"
                 sessions.finish(db, claim.session_id, claim.attempt, "succeeded", reason=reason)
             return
-        learnt = self._learn(material, teller)
-        teller.stage("publishing")
-        Publisher(self.database, self.settings, claim, material, learnt, self.notifier).publish()
+        learned = self._learn(material, progress)
+        progress.stage("publishing")
+        augmented = self.config.augmented
+        RefinedVersion(self.database, self.settings, claim, material, learned, augmented).publish(self.notifier)
 
-    def _material(self, claim: Claim) -> Material:
-        with self.database.read() as db:
-            model = db.get(Model, claim.model_id)
-            if model is None:
-                raise LeaseLost("the model was deleted")
-            head = versions.servable(db, model.id, model.head)
-            backbone = self.networks.pretrained(model.backbone)
-            network = trained(db, weights_of(backbone, "tail"), head)
-            state = learner(db, backbone, head, network)
-            waiting = [ClassId(row.id) for row in classes.waiting(db, model.id) if row.id in state.bank]
-            parent = replace(state, bank=state.bank.without(waiting))
-            return Material(
-                model,
-                head,
-                network,
-                parent,
-                classes.living(db, model.id),
-                waiting,
-                classes.shots_of(db, model.id, waiting),
-                classes.watching(db, model.id, parent.bank.class_ids, self.settings.guard_pictures),
-            )
-
-    def _learn(self, material: Material, teller: "_Teller") -> Learnt:
-        backbone = self.networks.trained(material.model.backbone, material.network)
-        trunk = self.networks.kit(backbone.name).trunk(material.network.weights)
-        teller.stage("looking")
-        shots = seen(backbone.framing, trunk, material.shots, AUGMENTED, check=teller.check)
-        guard = seen(backbone.framing, trunk, material.guard, 0, check=teller.check)
-        if shots is None:
-            raise LookupError(f"classes {material.waiting} wait for a session and have no shots")
-        teller.stage("learning")
-        config = IncrementalConfig(seed=material.head.number)
-        refinement = refine(
-            backbone, material.parent, shots, config, guard=guard, device=self.device, report=teller.progress
+    def _learn(self, material: Material, progress: "_ProgressReporter") -> Learned:
+        return learn(
+            material,
+            self.backbones,
+            replace(self.config.incremental, seed=material.head.number),
+            augmented=self.config.augmented,
+            progress=progress,
         )
-        promoted = refinement.candidate is not None and refinement.verdict.promoted
-        carrier = with_weights(backbone, refinement.state.weights) if promoted else backbone
-        return Learnt(refinement, carrier, trunk, guard, shots)
 
 
-class _Teller:
-    """Reports progress to the store, and raises where the session must stop."""
+class _ProgressReporter:
+    """Writes progress to the store, and raises when the session must stop."""
 
     def __init__(
-        self, database: Database, claim: Claim, lease: Lease, pulse: Heartbeat, stopping: Callable[[], bool]
+        self, database: Database, claim: Claim, lease: Lease, heartbeat: Heartbeat, stopping: Callable[[], bool]
     ) -> None:
         self.database = database
         self.claim = claim
         self.lease = lease
-        self.pulse = pulse
+        self.heartbeat = heartbeat
         self.stopping = stopping
-        self._told = 0.0
+        self._reported = 0.0
 
     def check(self) -> None:
-        self.pulse.beat()
+        self.heartbeat.beat()
         self.lease.check()
         if self.stopping():
             raise Stopping
@@ -220,12 +193,12 @@ class _Teller:
         self.check()
         self._write({"stage": name})
 
-    def progress(self, progress: Progress) -> None:
+    def report(self, progress: Progress) -> None:
         self.check()
         last = progress.fraction >= 1
-        if not last and time.monotonic() - self._told < SECONDS_BETWEEN_REPORTS:
+        if not last and time.monotonic() - self._reported < SECONDS_BETWEEN_REPORTS:
             return
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
         self._write(
             {
                 "stage": "learning",

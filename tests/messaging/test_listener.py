@@ -21,7 +21,7 @@ AWAY = "redis does not answer; the table is polled instead"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "SECONDS_BETWEEN_TRIES", 0.1)
-    monkeypatch.setattr(listening, "SECONDS_PER_LOOK", 0.1)
+    monkeypatch.setattr(listening, "SECONDS_PER_WAIT", 0.1)
 
 
 def told(lines: list[Any]) -> list[str]:

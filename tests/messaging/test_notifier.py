@@ -28,7 +28,7 @@ AWAY = "no hint can be sent; the table is polled instead"
 
 @pytest.fixture(autouse=True)
 def _short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "SECONDS_OF_SILENCE", 0.2)
+    monkeypatch.setattr(sending, "SECONDS_BETWEEN_RETRIES", 0.2)
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_a_queue_that_nobody_reads_does_not_grow_for_ever(
     redis: RedisServer, giving: RedisNotifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are there all the same."""
-    monkeypatch.setattr(sending, "MOST_UNREAD", 5)
+    monkeypatch.setattr(sending, "MAX_UNREAD", 5)
     with hearing(redis) as channel, redis.client() as client:
         for number in range(20):
             giving.session_queued(number, "cpu", 0.0)
@@ -235,7 +235,7 @@ def test_only_so_many_hints_wait_for_a_redis_that_is_away(
     redis: RedisServer, giving: RedisNotifier, lines: list[Any], until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest are dropped; what comes later, when there is room again, is sent."""
-    monkeypatch.setattr(sending, "MOST_WAITING", 5)
+    monkeypatch.setattr(sending, "MAX_WAITING", 5)
     redis.kill()
     giving.session_queued(0, "cpu", 0.0)
     until(lambda: lines, "it was noticed")

@@ -64,7 +64,7 @@ def test_a_pulse_from_the_future_is_no_sign_of_life(home: Path) -> None:
 
 def test_a_pulse_that_was_left_behind_does_not_speak_for_the_others(home: Path) -> None:
     """A worker that was killed leaves its file; the one that was started after it counts."""
-    beaten(home, seconds_ago=ALLOWED * 10).rename(home / "workers" / "killed.pulse")
+    beaten(home, seconds_ago=ALLOWED * 10).rename(home / "workers" / "killed.heartbeat")
     beaten(home, seconds_ago=0)
 
     assert run().exit_code == 0

@@ -14,7 +14,7 @@ from workers import heartbeat as pulse_module
 from workers.heartbeat import STALLED, Heartbeat, Watchdog, pulses
 from workers.loop import _Loop
 from workers.session_worker import SessionWorker
-from workers.wakeups import Inbox
+from workers.wakeups import Wakeups
 
 Until = Callable[[Callable[[], Any], str], None]
 
@@ -31,13 +31,13 @@ def test_a_pulse_is_seen_by_others_ages_and_goes_with_its_worker(tmp_path: Path,
     """A file under the home folder, by the name of host and process."""
     pulse = Heartbeat(tmp_path)
     with Watchdog(pulse, 60.0):
-        ((name, age),) = pulses(tmp_path).items()
+        ((name, age),) = heartbeats(tmp_path).items()
         assert name.endswith(f"-{os.getpid()}")
-        until(lambda: pulses(tmp_path)[name] > age, "it ages")
+        until(lambda: heartbeats(tmp_path)[name] > age, "it ages")
         os.utime(pulse.file, (0, 0))
-        assert pulses(tmp_path)[name] > 1e9
+        assert heartbeats(tmp_path)[name] > 1e9
 
-    assert pulses(tmp_path) == {}
+    assert heartbeats(tmp_path) == {}
 
 
 def test_a_worker_without_a_step_ends_itself(tmp_path: Path, ended: list[int], until: Until) -> None:
@@ -76,13 +76,13 @@ def test_an_idle_worker_that_seldom_looks_is_not_taken_for_a_stalled_one(
 ) -> None:
     """It has nothing to do, and knows."""
     settings = Settings(home=tmp_path, poll_seconds=3600, stall_seconds=1.0, engine="torch")
-    worker, inbox = SessionWorker(database, settings, "test"), Inbox()
-    loop = threading.Thread(target=_Loop(worker, inbox, None).run)
-    with Watchdog(worker.pulse, settings.stall_seconds):
+    worker, wakeups = SessionWorker(database, settings, "test"), Wakeups()
+    loop = threading.Thread(target=_Loop(worker, wakeups, None).run)
+    with Watchdog(worker.heartbeat, settings.stall_seconds):
         loop.start()
         threading.Event().wait(2.5)
         worker.stop.set()
-        inbox.wake()
+        wakeups.wake()
         loop.join(10)
 
     assert ended == []

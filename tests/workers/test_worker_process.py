@@ -54,7 +54,7 @@ def test_a_message_alone_starts_a_session(
         second = jobs.queued()
         giving.session_queued(second, "cpu", 0.0)
         jobs.are_over(second)
-    (pulse,) = home.glob("*.pulse")
+    (pulse,) = home.glob("*.heartbeat")
     beaten = pulse.stat().st_mtime
     until(lambda: pulse.stat().st_mtime > beaten, "an idle worker's pulse beats")
 
