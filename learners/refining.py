@@ -1,7 +1,7 @@
 """What an incremental session starts from, and what it learns from that. Writes nothing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from core.backbones import Backbone
@@ -82,6 +82,14 @@ def read_material(database: Database, backbones: BackboneCache, claim: Claim, se
         )
 
 
+@dataclass(frozen=True)
+class SessionConfig:
+    """How sessions learn."""
+
+    incremental: IncrementalConfig = field(default_factory=IncrementalConfig)
+    augmented: int = AUGMENTED  # views of a shot beside its centre view
+
+
 class SessionProgress(Protocol):
     """Whom a session reports to. Each method may raise, to stop the session."""
 
@@ -95,21 +103,21 @@ class SessionProgress(Protocol):
 def learn(
     material: Material,
     backbones: BackboneCache,
-    config: IncrementalConfig,
+    config: SessionConfig,
     progress: SessionProgress,
-    augmented: int = AUGMENTED,
 ) -> Learned:
     """Embed the images with the compiled trunk, then train and measure on their activations."""
     name = material.model.backbone
     backbone = backbones.trained(name, material.weights.weights)
     trunk = backbones.compiled(name).trunk(material.weights.weights)
     progress.stage("looking")
-    shots = embed_stored(backbone.framing, trunk, material.shots, augmented, check=progress.check)
+    shots = embed_stored(backbone.framing, trunk, material.shots, config.augmented, check=progress.check)
     guard = embed_stored(backbone.framing, trunk, material.guard, 0, check=progress.check)
     if shots is None:
         raise LookupError(f"classes {material.waiting} wait for a session and have no shots")
     progress.stage("learning")
+    incremental = replace(config.incremental, seed=material.head.number)
     refinement = refine(
-        backbone, material.parent, shots, config, guard=guard, device=backbones.device, report=progress.report
+        backbone, material.parent, shots, incremental, guard=guard, device=backbones.device, report=progress.report
     )
     return Learned(refinement, backbone, trunk, shots, guard)

@@ -3,19 +3,16 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from core.errors import SessionCancelled
-from core.incremental_session import IncrementalConfig
 from core.progress import Progress
 from engine.backbone_cache import BackboneCache, choose_device
 from learners.refined_version import RefinedVersion
-from learners.refining import Claim, Learned, Material, learn, read_material
-from learners.stored_images import AUGMENTED
+from learners.refining import Claim, Learned, Material, SessionConfig, SessionProgress, learn, read_material
 from messaging.notifier import Notifier, NullNotifier
 from store import sessions
 from store.database import Database
@@ -30,14 +27,9 @@ log = structlog.get_logger()
 
 SECONDS_BETWEEN_REPORTS = 0.3
 SECONDS_BETWEEN_TRIES = 1.0  # to give a session back to a database that is away
+DEFAULT = SessionConfig()
 
-
-@dataclass(frozen=True)
-class SessionConfig:
-    """How sessions learn."""
-
-    incremental: IncrementalConfig = field(default_factory=IncrementalConfig)
-    augmented: int = AUGMENTED  # views of a shot beside its centre view
+Learn = Callable[[Material, BackboneCache, SessionConfig, SessionProgress], Learned]
 
 
 class SessionWorker:
@@ -49,7 +41,9 @@ class SessionWorker:
         settings: Settings,
         owner: str,
         *,
-        config: SessionConfig | None = None,
+        config: SessionConfig = DEFAULT,
+        learn: Learn = learn,
+        seconds_between_tries: float = SECONDS_BETWEEN_TRIES,
         stop: threading.Event | None = None,
         heartbeat: Heartbeat | None = None,
         notifier: Notifier | None = None,
@@ -57,7 +51,9 @@ class SessionWorker:
         self.database = database
         self.settings = settings
         self.owner = owner
-        self.config = config or SessionConfig()
+        self.config = config
+        self.learn = learn
+        self.seconds_between_tries = seconds_between_tries
         self.device = choose_device(settings.device)
         self.queues = settings.queues_of(self.device.type)
         self.backbones = BackboneCache(self.device, settings.engine, settings.prepared, settings.prepare_seconds)
@@ -94,7 +90,7 @@ class SessionWorker:
 
     def _run(self, claim: Claim, lease: Lease) -> None:
         try:
-            self._learn_and_publish(claim, lease)
+            self.learn_and_publish(claim, lease)
         except LeaseLost as error:
             log.warning("session lost", reason=str(error))
         except Stopping:
@@ -126,7 +122,7 @@ class SessionWorker:
         grows with its attempts, up to a lease.
         """
         pause = min(self.settings.lease_seconds, 2.0 ** min(claim.attempt, 30))
-        while not self.stop.wait(SECONDS_BETWEEN_TRIES):
+        while not self.stop.wait(self.seconds_between_tries):
             self.heartbeat.beat()
             try:
                 with self.database.write() as db:
@@ -146,7 +142,7 @@ class SessionWorker:
         except LeaseLost as lost:
             log.warning("session lost", reason=str(lost))
 
-    def _learn_and_publish(self, claim: Claim, lease: Lease) -> None:
+    def learn_and_publish(self, claim: Claim, lease: Lease) -> None:
         progress = _ProgressReporter(self.database, claim, lease, self.heartbeat, self.stop.is_set)
         progress.stage("loading")
         material = read_material(self.database, self.backbones, claim, self.settings)
@@ -155,19 +151,10 @@ class SessionWorker:
                 reason = "no class was waiting any more"
                 sessions.finish(db, claim.session_id, claim.attempt, "succeeded", reason=reason)
             return
-        learned = self._learn(material, progress)
+        learned = self.learn(material, self.backbones, self.config, progress)
         progress.stage("publishing")
-        augmented = self.config.augmented
-        RefinedVersion(self.database, self.settings, claim, material, learned, augmented).publish(self.notifier)
-
-    def _learn(self, material: Material, progress: "_ProgressReporter") -> Learned:
-        return learn(
-            material,
-            self.backbones,
-            replace(self.config.incremental, seed=material.head.number),
-            augmented=self.config.augmented,
-            progress=progress,
-        )
+        refined = RefinedVersion(self.database, self.settings, claim, material, learned, self.config.augmented)
+        refined.publish(self.notifier)
 
 
 class _ProgressReporter:

@@ -17,8 +17,7 @@ import torch
 from core import backbones
 from core.backbones import as_it_comes
 from core.errors import BackboneError, UnknownBackbone
-from engine import backbone_cache as networks
-from engine import preparation as preparing
+from engine import preparation
 from engine.backbone_cache import BackboneCache
 from engine.compiled_backbone import MANIFEST, CompiledBackbone
 from engine.preparation import TimeLimit, prepared
@@ -32,7 +31,7 @@ NAME = "resnet32"
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("backbones")
-    prepared(NAME, folder)
+    prepare(NAME, folder)
     return folder
 
 
@@ -47,7 +46,7 @@ def made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         time.sleep(0.2)
         shutil.copytree(before, folder, dirs_exist_ok=True)
 
-    monkeypatch.setattr(preparing, "_make", make)
+    monkeypatch.setattr(preparation, "_compile_in_process", make)
     return names
 
 
@@ -56,22 +55,22 @@ def folder_in(cache: Path) -> Path:
     return found
 
 
-def answers(kit: CompiledBackbone) -> torch.Tensor:
+def answers(one: CompiledBackbone) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
-    side = kit.framing.size
+    side = one.framing.size
     pictures = torch.randint(0, 256, (4, 3, side, side), dtype=torch.uint8, generator=generator)
-    return kit.tail({})(kit.trunk({})(pictures))
+    return one.tail({})(one.trunk({})(pictures))
 
 
 def test_what_is_there_is_read(cache: Path, made: list[str]) -> None:
-    assert answers(prepared(NAME, cache)).shape == (4, as_it_comes(NAME).dim)
+    assert answers(prepare(NAME, cache)).shape == (4, as_it_comes(NAME).dim)
     assert not made
 
 
 def test_it_answers_as_this_process_would(cache: Path) -> None:
     """Also of a backbone without pretrained weights, whose first ones are drawn: every process draws the same."""
     found, expected = (
-        answers(prepared(NAME, cache)),
+        answers(prepare(NAME, cache)),
         answers(CompiledBackbone.of(as_it_comes(NAME), torch.device("cpu"))),
     )
     assert (found - expected).norm() < 1e-4 * expected.norm()
@@ -79,29 +78,29 @@ def test_it_answers_as_this_process_would(cache: Path) -> None:
 
 def test_many_at_once_make_one(tmp_path: Path, made: list[str]) -> None:
     with ThreadPoolExecutor(3) as pool:
-        kits = list(pool.map(lambda _: prepared(NAME, tmp_path), range(3)))
+        compiled = list(pool.map(lambda _: prepare(NAME, tmp_path), range(3)))
 
     assert made == [NAME]
-    assert all(torch.equal(answers(kit), answers(kits[0])) for kit in kits)
+    assert all(torch.equal(answers(one), answers(compiled[0])) for one in compiled)
     assert {entry.suffix for entry in tmp_path.iterdir()} == {"", ".lock"}, "nothing unfinished is left"
 
 
 def test_a_broken_one_is_made_anew(cache: Path, tmp_path: Path, made: list[str]) -> None:
-    expected = answers(prepared(NAME, cache))
+    expected = answers(prepare(NAME, cache))
     broken = tmp_path / folder_in(cache).name
     broken.mkdir()
     for file in folder_in(cache).iterdir():
         (broken / file.name).write_bytes(file.read_bytes())
     (broken / "weights.safetensors").write_bytes(b"cut short")
 
-    assert torch.equal(answers(prepared(NAME, tmp_path)), expected)
+    assert torch.equal(answers(prepare(NAME, tmp_path)), expected)
     assert made == [NAME]
     assert torch.equal(answers(CompiledBackbone.read(broken)), expected)
 
 
 def test_a_process_killed_while_it_prepares_leaves_nothing_to_stumble_over(tmp_path: Path, made: list[str]) -> None:
-    imports = "from pathlib import Path; from engine.preparation import prepared"
-    ask = f"{imports}; prepared({NAME!r}, Path({str(tmp_path)!r}))"
+    imports = "from pathlib import Path; from engine.preparation import prepare"
+    ask = f"{imports}; prepare({NAME!r}, Path({str(tmp_path)!r}))"
     process = subprocess.Popen([sys.executable, "-c", ask], start_new_session=True, stdout=subprocess.DEVNULL)
     killer = threading.Timer(30, process.kill)
     killer.start()
@@ -112,34 +111,34 @@ def test_a_process_killed_while_it_prepares_leaves_nothing_to_stumble_over(tmp_p
     killer.cancel()
     assert not list(tmp_path.glob(f"*/{MANIFEST}"))
 
-    assert answers(prepared(NAME, tmp_path)).isfinite().all()
+    assert answers(prepare(NAME, tmp_path)).isfinite().all()
     assert made == [NAME]
-    assert folder_in(tmp_path).name == preparing._key(NAME), "what the other left is gone"
+    assert folder_in(tmp_path).name == preparation._key(NAME), "what the other left is gone"
 
 
 def test_a_cache_that_cannot_be_written_keeps_nobody_from_serving(tmp_path: Path, cache: Path, made: list[str]) -> None:
     (tmp_path / "file").touch()
 
-    assert torch.equal(answers(prepared(NAME, tmp_path / "file" / "cache")), answers(prepared(NAME, cache)))
+    assert torch.equal(answers(prepare(NAME, tmp_path / "file" / "cache")), answers(prepare(NAME, cache)))
     assert made == [NAME]
 
 
 def test_another_release_prepares_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = preparing._key(NAME)
-    monkeypatch.setattr(preparing.metadata, "version", lambda package: f"{package} 99")
-    assert preparing._key(NAME) != before
+    before = preparation._key(NAME)
+    monkeypatch.setattr(preparation.metadata, "version", lambda package: f"{package} 99")
+    assert preparation._key(NAME) != before
 
 
 def test_an_unknown_backbone_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(UnknownBackbone, match="there is no backbone 'abacus'"):
-        prepared("abacus", tmp_path)
+        prepare("abacus", tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_built_is_refused_with_the_reason(tmp_path: Path) -> None:
     """The process that prepares hands on why."""
     with pytest.raises(BackboneError, match="abacus"):
-        prepared("timm:abacus", tmp_path)
+        prepare("timm:abacus", tmp_path)
     assert not [entry for entry in tmp_path.iterdir() if entry.is_dir()]
 
 
@@ -147,7 +146,7 @@ def test_who_serves_builds_no_backbone(cache: Path, monkeypatch: pytest.MonkeyPa
     """Its modules would cost more memory than everything that serving needs of it."""
     monkeypatch.setattr(backbones, "build", lambda name: pytest.fail(f"{name} was built"))
     networks = BackboneCache(torch.device("cpu"), "auto", cache)
-    assert networks.kit(NAME) is networks.kit(NAME)
+    assert networks.compiled(NAME) is networks.compiled(NAME)
 
 
 # Preparing that takes long
@@ -167,7 +166,7 @@ def on_openvino(cache: Path, seconds: float = 600.0) -> BackboneCache:
 def test_after_the_time_limit_the_process_and_its_children_are_killed(tmp_path: Path, slow: SlowCommand) -> None:
     """The error says how long it took and which setting to raise; nothing unfinished is left."""
     with pytest.raises(BackboneError, match=r"longer than 1.5 seconds .* PROTOQUAD_PREPARE_SECONDS"):
-        prepared("timm:endless", tmp_path / "cache", seconds=1.5)
+        prepare("timm:endless", tmp_path / "cache", seconds=1.5)
 
     slow.wait_until_gone()
     assert len(slow.started) == 1
@@ -189,8 +188,8 @@ def test_closing_kills_the_process_and_its_children(tmp_path: Path, slow: SlowCo
 
 def test_a_process_that_is_killed_takes_what_it_had_started_with_it(tmp_path: Path) -> None:
     """Even by SIGKILL, which leaves it no time to do anything about it."""
-    imports = "from pathlib import Path; from engine.preparation import prepared"
-    ask = f"{imports}; prepared({NAME!r}, Path({str(tmp_path)!r}))"
+    imports = "from pathlib import Path; from engine.preparation import prepare"
+    ask = f"{imports}; prepare({NAME!r}, Path({str(tmp_path)!r}))"
     process = subprocess.Popen([sys.executable, "-c", ask], stdout=subprocess.DEVNULL)
     until(lambda: psutil.Process(process.pid).children(), "a process prepares a backbone")
     (child,) = psutil.Process(process.pid).children()
@@ -204,10 +203,10 @@ def test_a_process_that_is_killed_takes_what_it_had_started_with_it(tmp_path: Pa
 
 def test_a_lock_that_another_process_keeps_is_waited_for_only_so_long(tmp_path: Path, slow: SlowCommand) -> None:
     """It may have been stopped in the middle: the error names what it was about."""
-    with (tmp_path / f"{preparing._key('timm:endless')}.lock").open("a") as held:
+    with (tmp_path / f"{preparation._key('timm:endless')}.lock").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(BackboneError, match=r"waiting for another process .* longer than 0.2 seconds"):
-            prepared("timm:endless", tmp_path, seconds=0.2)
+            prepare("timm:endless", tmp_path, seconds=0.2)
 
     assert not slow.started
 
@@ -215,11 +214,11 @@ def test_a_lock_that_another_process_keeps_is_waited_for_only_so_long(tmp_path: 
 def test_callers_of_one_backbone_wait_for_one_process(tmp_path: Path, slow: SlowCommand) -> None:
     own = on_openvino(tmp_path / "cache")
     with ThreadPoolExecutor(20) as pool:
-        kits = [pool.submit(own.kit, "timm:slow") for _ in range(20)]
+        compiled = [pool.submit(own.one, "timm:slow") for _ in range(20)]
         slow.wait_until_started()
         slow.end()
 
-    assert len({kit.result() for kit in kits}) == 1
+    assert len({one.result() for one in compiled}) == 1
     assert len(slow.started) == 1
 
 
@@ -232,15 +231,15 @@ def test_while_one_is_prepared_others_that_are_ready_are_read_and_no_second_is_p
     waiting = own.loading("timm:slow")
     slow.wait_until_started()
 
-    assert own.kit(NAME, seconds=60) is own.kit(NAME)
+    assert own.compiled(NAME, seconds=60) is own.compiled(NAME)
     with pytest.raises(Busy, match="one at a time") as refused:
-        own.kit("timm:another")
+        own.compiled("timm:another")
     with pytest.raises(Busy, match="timm:slow is being made ready"):
-        own.kit("timm:slow", seconds=0.01)
+        own.compiled("timm:slow", seconds=0.01)
     assert refused.value.retry_seconds > 0
     assert not waiting.done()
     slow.end()
-    assert waiting.result(60) is own.kit("timm:slow")
+    assert waiting.result(60) is own.compiled("timm:slow")
     assert [name for name, *_ in slow.started] == ["timm:slow"]
 
 
@@ -254,7 +253,7 @@ def test_what_failed_is_not_tried_again_at_once(
         own = on_openvino(tmp_path / "cache")
         for _ in range(3):
             with pytest.raises(BackboneError, match="there is a reason"):
-                own.kit("timm:broken")
+                own.compiled("timm:broken")
 
         assert len(slow.started) == processes
 
@@ -263,10 +262,10 @@ def test_a_process_that_crashes_is_told_without_its_insides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[dict[str, object]]
 ) -> None:
     """The log has what it said last; who asked is told where to look."""
-    monkeypatch.setattr(preparing, "COMMAND", (sys.executable, "-c", "raise SystemExit('a secret path')"))
+    monkeypatch.setattr(preparation, "COMMAND", (sys.executable, "-c", "raise SystemExit('a secret path')"))
 
     with pytest.raises(BackboneError, match="the service's log says why") as told:
-        prepared("timm:broken", tmp_path)
+        prepare("timm:broken", tmp_path)
     assert "secret" not in str(told.value)
     assert "a secret path" in str(lines)
 
@@ -274,5 +273,5 @@ def test_a_process_that_crashes_is_told_without_its_insides(
 @pytest.mark.parametrize("name", ["timm:", "timm:a/b", "timm:a b", "timm:a\0", "timm:" + "a" * 101, "timm:ä", "../x"])
 def test_a_name_that_no_file_and_no_command_should_hold_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnknownBackbone):
-        on_openvino(tmp_path).kit(name)
+        on_openvino(tmp_path).compiled(name)
     assert not list(tmp_path.iterdir())

@@ -267,7 +267,7 @@ def test_a_backbone_without_pretrained_weights_is_written_whole(
     with torch.no_grad():
         expected = mine.trained("resnet32", learnt_whole.network)(view)
         assert torch.equal(theirs(view), expected)
-        assert torch.allclose(theirs.tail(other.kit("resnet32").trunk(network.weights)(view)), expected, atol=1e-5)
+        assert torch.allclose(theirs.tail(other.compiled("resnet32").trunk(network.weights)(view)), expected, atol=1e-5)
         assert not torch.allclose(other.pretrained("resnet32")(view), expected, atol=1e-2)
 
 

@@ -159,13 +159,13 @@ def test_a_running_service_serves_the_result(
         catalogue.create(db, "default", "efficientnet_lite0", 0.1)
     monkeypatch.setenv("PROTOQUAD_BACKBONE", "resnet18")  # of new models alone
     version_cache = VersionCache(own_database, NetworkLoader(BackboneCache(torch.device("cpu"), "torch", tmp_path)))
-    before = version_cache.current("default")
+    before = version_cache.active("default")
 
     result = run(pictures, "--epochs", "1")
 
     assert result.exit_code == 0, result.output
     version_cache.poll()
-    served = version_cache.current("default")
+    served = version_cache.active("default")
     views = torch.cat([views_of(picture(name, 9), served.network.framing, augmented=0) for name in RED_BLUE])
     answers = served.classifier.predict(served.network.tail(served.network.trunk(views)), top_k=1)
     assert (before.number, served.number) == (0, 1)

@@ -28,8 +28,7 @@ from starlette.types import ASGIApp
 from torch import Tensor
 
 from core.incremental_session import IncrementalConfig
-from learners import refining as publishing
-from learners.stored_images import views_of
+from learners.refining import Learned, SessionConfig, learn
 from service.app import create_app
 from service.connections import Connection, ConnectionLimits, Connections
 from service.dependencies import AppContext
@@ -37,7 +36,6 @@ from store import api_keys
 from store.database import Database
 from store.settings import Settings
 from tests.waiting import until
-from workers import session_worker as session_job
 from workers.session_worker import SessionWorker
 
 SECONDS = 10.0  # bound of every wait: reached only by a test that fails
@@ -45,6 +43,8 @@ SECONDS_TO_ANSWER = 60.0  # bound of every request, on a machine that is busy wi
 LIMITS = ConnectionLimits(connections=1000, head_seconds=10, body_seconds=60)
 SHOTS = 3
 SIDE = 40
+# Two steps of training and two augmented views: what is tested here is what happens around them.
+QUICK = SessionConfig(IncrementalConfig(epochs=1, episodes=2), augmented=2)
 COLOURS = {
     "red": (200, 40, 40),
     "green": (40, 170, 60),
@@ -144,15 +144,6 @@ def lines() -> Iterator[list[Any]]:
 # The whole service
 
 
-@pytest.fixture(autouse=True)
-def _quick_learning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps of training and two augmented views: what is tested here is what happens around them."""
-    monkeypatch.setattr(session_job, "IncrementalConfig", partial(IncrementalConfig, epochs=1, episodes=2))
-    monkeypatch.setitem(views_of.__kwdefaults__, "augmented", 2)
-    for module in (session_job, publishing):
-        monkeypatch.setattr(module, "AUGMENTED", 2)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _plain_tracebacks() -> None:
     """As `protoquad serve` logs them: drawing the locals of a failed request would take seconds."""
@@ -197,8 +188,11 @@ class Service:
         self.settings = settings
         self.database = database
         self.http = httpx.Client(base_url=server.url, timeout=SECONDS_TO_ANSWER)
-        self.worker = SessionWorker(database, settings, owner="test")
+        self.worker = self.make_worker()
         self.keys: dict[str, str] = {}
+
+    def make_worker(self, **options: Any) -> SessionWorker:
+        return SessionWorker(self.database, self.settings, owner="test", config=QUICK, **options)
 
     @property
     def context(self) -> AppContext:
@@ -211,7 +205,7 @@ class Service:
     @contextmanager
     def held_up(self) -> Iterator[None]:
         """The engine at a standstill until this is left: what is asked of it waits."""
-        network = self.context.version_cache.current("default").network
+        network = self.context.versions.active("default").network
         reached, go_on = threading.Event(), threading.Event()
 
         def wait(pictures: Tensor) -> Tensor:
@@ -310,7 +304,7 @@ def _content(response: httpx.Response) -> Any:
 
 
 @contextmanager
-def _service(database: Database, home: Path, **settings: Any) -> Iterator[Service]:
+def running_service(database: Database, home: Path, **settings: Any) -> Iterator[Service]:
     """Quick: a small network, sessions that are ready at once, news every few milliseconds."""
     quick = {"backbone": "resnet32", "engine": "torch", "session_delay": 0, "poll_seconds": 0.05, "home": home}
     chosen = Settings(**{**quick, **settings})
@@ -332,7 +326,7 @@ def start(database: Database, tmp_path: Path) -> Iterator[Callable[..., Service]
         def started(*, replica: bool = False, **settings: Any) -> Service:
             own = Database(database.url) if replica else database
             stack.callback(own.close)
-            return stack.enter_context(_service(own, tmp_path, **settings))
+            return stack.enter_context(running_service(own, tmp_path, **settings))
 
         yield started
 
@@ -351,7 +345,7 @@ def _services(
                 database = Database(_own_database(request, backend, home))
                 stack.callback(database.close)
                 keys = _made_keys(database) if locked else {}
-                running[backend, locked] = stack.enter_context(_service(database, home))
+                running[backend, locked] = stack.enter_context(running_service(database, home))
                 running[backend, locked].keys = keys
             return running[backend, locked]
 
@@ -396,20 +390,16 @@ def learner(service: Service) -> Iterator[Learner]:
     service.http.delete(f"/models/{name}")
 
 
-class Interrupted(SessionWorker):
-    """A worker to whose sessions something happens between learning and publishing."""
-
-    def __init__(self, service: Service, meanwhile: Callable[[], object]) -> None:
-        super().__init__(service.database, service.settings, owner="test")
-        self.meanwhile = meanwhile
-
-    def _learn(self, *arguments: Any) -> Any:
-        learnt = super()._learn(*arguments)
-        self.meanwhile()
-        return learnt
-
-
 @pytest.fixture
 def interrupted(service: Service) -> Callable[[Callable[[], object]], SessionWorker]:
-    """Makes a worker that does this in the middle of a session."""
-    return lambda meanwhile: Interrupted(service, meanwhile)
+    """Makes a worker that does this in each session, between learning and publishing."""
+
+    def make(meanwhile: Callable[[], object]) -> SessionWorker:
+        def learn_then(*arguments: Any) -> Learned:
+            learned = learn(*arguments)
+            meanwhile()
+            return learned
+
+        return service.make_worker(learn=learn_then)
+
+    return make

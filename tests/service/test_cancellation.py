@@ -67,7 +67,7 @@ def test_a_class_whose_caller_left_while_it_was_written_is_there_whole(
     """A transaction that has begun comes to its end, and is served."""
     service = start()
     learner = service.learner()
-    changes = service.context.teacher.changes
+    changes = service.context.teacher.teaching
     writing, go_on, teach = threading.Event(), threading.Event(), changes.teach
 
     def slow(*arguments: Any) -> Any:
@@ -122,7 +122,7 @@ def test_callers_that_leave_take_no_more_threads_than_there_may_be(
         busy.append(threading.get_ident())
         go_on.wait(60)
 
-    monkeypatch.setattr(service.context.teacher.changes, "require_free", slow)
+    monkeypatch.setattr(service.context.teacher.teaching, "require_free", slow)
     request = service.http.build_request("POST", "/classes", data={"name": "red"}, files=shots_of("red"))
     for wanted in [*range(1, 41), *[40] * 20]:
         leave(request, partial(lambda wanted: len(busy) >= wanted, wanted))

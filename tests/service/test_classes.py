@@ -19,14 +19,14 @@ Meanwhile = Callable[[Callable[[], object]], Any]
 
 def stored_shots(learner: Any, class_id: int) -> int:
     with learner.service.database.read() as db:
-        model_id = learner.service.context.version_cache.current(learner.name).model_id
+        model_id = learner.service.context.versions.active(learner.name).model_id
         return classes.stored_shots(db, model_id, class_id)
 
 
 def shots_behind(learner: Any, class_id: int) -> int:
     """How many pictures the prototype in force was made from."""
     with learner.service.database.read() as db:
-        served = learner.service.context.version_cache.current(learner.name)
+        served = learner.service.context.versions.active(learner.name)
         found = versions.prototype(db, served.model_id, learner.version, class_id)
         assert found is not None
         return found.shots
@@ -71,7 +71,7 @@ def test_a_costly_shot_is_stored_with_a_small_form_of_itself(learner: Any, draw:
 
     assert answer.status_code == 202
     with learner.service.database.read() as db:
-        model_id = learner.service.context.version_cache.current(learner.name).model_id
+        model_id = learner.service.context.versions.active(learner.name).model_id
         stored = classes.shots_of(db, model_id, [first["id"]])
     assert [picture.scaled is not None for picture in stored] == [True, False, False]
 
@@ -243,7 +243,7 @@ def test_a_key_that_is_answered_while_its_repetition_looks_it_up_gets_the_same_a
     learner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another replica may finish between the look for an earlier answer and the work itself."""
-    changes = learner.service.context.teacher.changes
+    changes = learner.service.context.teacher.teaching
     looked_up, answers = changes.recalled, []
 
     def late(*arguments: Any) -> Any:

@@ -37,7 +37,7 @@ def taught(kit: CompiledBackbone) -> NearestClassMean:
 def test_both_engines_name_the_same_class_at_the_same_distance(prepared_backbones: Path) -> None:
     engines: tuple[Engine, ...] = ("openvino", "torch")
     kits = [
-        BackboneCache(torch.device("cpu"), engine, prepared_backbones).kit("efficientnet_lite0") for engine in engines
+        BackboneCache(torch.device("cpu"), engine, prepared_backbones).compiled("efficientnet_lite0") for engine in engines
     ]
 
     fast, plain = (taught(kit).distances(features(kit, range(SHOTS, SHOTS + ASKED)).flatten(0, 1)) for kit in kits)
@@ -50,7 +50,7 @@ def test_both_engines_name_the_same_class_at_the_same_distance(prepared_backbone
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_batch_is_answered_as_its_pictures_are(prepared_backbones: Path, count: int) -> None:
     """A picture's answer does not depend on who else asked at the time."""
-    kit = BackboneCache(torch.device("cpu"), "auto", prepared_backbones).kit("efficientnet_lite0")
+    kit = BackboneCache(torch.device("cpu"), "auto", prepared_backbones).compiled("efficientnet_lite0")
     side = kit.framing.size
     pictures = torch.randint(0, 256, (7, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     together = kit.tail({})(kit.trunk({})(pictures))

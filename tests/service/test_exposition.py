@@ -22,7 +22,7 @@ def test_metrics_count_what_has_happened(start: Callable[..., Any]) -> None:
     learner, birds = service.learner(), service.learner("birds")
     learner.taught("red", "green", "blue")
     assert learner.service.worker.run_next()
-    learner.service.context.version_cache.refresh("default")
+    learner.service.context.versions.refresh("default")
     learner.taught("yellow")
     birds.taught("red")
     learner.predict("red", "green", "stripes")

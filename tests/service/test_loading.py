@@ -109,7 +109,7 @@ def test_fifty_threads_on_twelve_versions_load_one_at_a_time(
     learner: Any, pinnable: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No error, no more than four kept, and never two loads at once, while versions are taught and activated."""
-    version_cache = learner.service.context.version_cache
+    version_cache = learner.service.context.versions
     plain, running, most = version_cache._pin, [], []
 
     def pin(*arguments: Any) -> Any:
@@ -140,7 +140,7 @@ def test_fifty_callers_of_one_version_load_it_once(
     learner: Any, pinnable: list[int], draw: Draw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it takes: nobody is refused, and no thread of the service waits with them."""
-    version_cache, picture = learner.service.context.version_cache, draw("red")
+    version_cache, picture = learner.service.context.versions, draw("red")
     plain, loads, go_on = version_cache._pin, [], threading.Event()
 
     def pin(*arguments: Any) -> Any:
@@ -167,7 +167,7 @@ def test_too_many_versions_at_once_are_refused_for_a_moment(
     learner: Any, pinnable: list[int], draw: Draw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """503 with Retry-After; the active version goes on answering."""
-    version_cache, go_on = learner.service.context.version_cache, threading.Event()
+    version_cache, go_on = learner.service.context.versions, threading.Event()
     plain = version_cache._pin
     monkeypatch.setattr(version_cache.pinned._loads, "most", 2)
     monkeypatch.setattr(version_cache, "_pin", lambda *asked: go_on.wait(60) and plain(*asked))
@@ -187,7 +187,7 @@ def test_numbers_that_are_not_served_load_nothing(
     learner: Any, pinnable: list[int], draw: Draw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are refused by a look into the table, also while as much loads as may."""
-    version_cache = learner.service.context.version_cache
+    version_cache = learner.service.context.versions
     monkeypatch.setattr(version_cache.pinned._loads, "most", 0)
 
     for number in (pinnable[-1] + 100, 2**31 - 1):
@@ -199,7 +199,7 @@ def test_the_bound_on_classes_counts_what_is_still_predicted_with(
     learner: Any, pinnable: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A version in use is not freed under its caller; until it is done there is no room for another large one."""
-    version_cache = learner.service.context.version_cache
+    version_cache = learner.service.context.versions
     counts = {number: learner.get(f"/versions/{number}")["classes"] for number in pinnable}
     first, second = sorted(pinnable, key=lambda number: counts[number])[-2:]
     monkeypatch.setattr(version_cache.pinned, "max_classes", counts[second])
@@ -218,10 +218,10 @@ def test_the_bound_on_classes_counts_what_is_still_predicted_with(
 
 def test_pinned_versions_and_networks_of_a_deleted_model_are_dropped(service: Any) -> None:
     service.http.post("/models", json={"name": "birds"})
-    birds, version_cache = service.learner("birds"), service.context.version_cache
+    birds, version_cache = service.learner("birds"), service.context.versions
     birds.taught("red")
     birds.predict("red", version=0)
-    model_id = version_cache.current("birds").model_id
+    model_id = version_cache.active("birds").model_id
 
     service.http.delete("/models/birds")
 
@@ -235,8 +235,8 @@ def test_a_model_can_be_deleted_while_another_cannot_be_loaded(
 ) -> None:
     """The answer is about the model that was deleted, not about the other one's trouble."""
     service.http.post("/models", json={"name": "birds"})
-    version_cache = service.context.version_cache
-    current = version_cache.current(learner.name)
+    version_cache = service.context.versions
+    current = version_cache.active(learner.name)
     monkeypatch.setitem(version_cache._current, learner.name, replace(current, renames=current.renames - 1))
     monkeypatch.setattr(version_cache, "_loaded", lambda *_: 1 / 0)
 
@@ -248,7 +248,7 @@ def test_callers_of_a_model_that_is_not_loaded_leave_threads_to_others(
 ) -> None:
     """Forty wait for it or are told to come back; the other models are taught and listed meanwhile."""
     learner.taught("red")
-    service, version_cache = learner.service, learner.service.context.version_cache
+    service, version_cache = learner.service, learner.service.context.versions
     del version_cache._current[learner.name]
     plain, loads, go_on = version_cache._loaded, [], threading.Event()
 
@@ -354,7 +354,7 @@ def test_a_backbone_that_takes_too_long_is_refused_with_the_reason(
     served: Any, slow: SlowCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """422 names the setting; the process is gone, and the next caller hears the same without another one."""
-    monkeypatch.setattr(served.context.version_cache.loader.networks, "prepare_seconds", 1.0)
+    monkeypatch.setattr(served.context.versions.loader.networks, "prepare_seconds", 1.0)
 
     answers = [make(served, "birds") for _ in range(3)]
 
@@ -375,7 +375,7 @@ def test_a_model_whose_backbone_is_not_prepared_here_is_refused_until_it_is(
         slow.end()
         assert made.result().status_code == 201
     birds = served.learner("birds")
-    networks = served.context.version_cache.loader.networks
+    networks = served.context.versions.loader.networks
     networks._kits.drop(lambda name: name == BACKBONE)
     for entry in networks.cache.glob("timm-slow-*/"):
         entry.rename(entry.with_name("elsewhere"))
@@ -398,7 +398,7 @@ def test_a_service_that_stops_kills_the_process_that_prepares(
 
     async def live() -> "Future[Any]":
         async with app.router.lifespan_context(app):
-            preparing: Future[Any] = app.state.context.version_cache.loader.networks.loading(BACKBONE)
+            preparing: Future[Any] = app.state.context.versions.loader.networks.loading(BACKBONE)
             await run_sync(slow.wait_until_started)
         return preparing
 

@@ -83,7 +83,7 @@ def test_every_change_is_known_to_the_other_replica_within_a_second(pair: Pair) 
     assert birds[1].predict("red")["version"] == 0
     here.service.http.delete("/models/birds")
     committed = pair.clock.at
-    while any(served.model == "birds" for served in pair.there.service.context.version_cache.served()):
+    while any(served.model == "birds" for served in pair.there.service.context.versions.all_active()):
         assert time.monotonic() - committed < SECONDS_TO_HEAR + SLACK, "the model's end was not heard in time"
     print(f"seconds from commit to the other replica: {pair.took}")
     assert refined == 3, "the session's version was promoted"

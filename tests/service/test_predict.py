@@ -189,7 +189,7 @@ def test_a_prediction_is_the_same_with_a_query_and_without(learner: Any, draw: D
 def test_what_is_not_a_number_is_null_and_unknown(learner: Any, draw: Draw) -> None:
     """JSON has no word for it, and many readers fail on the one that Python uses."""
     learner.taught("red")
-    learner.service.context.version_cache.current(learner.name).classifier.prototypes.fill_(float("nan"))
+    learner.service.context.versions.active(learner.name).classifier.prototypes.fill_(float("nan"))
 
     answer = learner.post("/predict", files={"images": draw("red")})
 
@@ -208,5 +208,5 @@ def test_the_pinned_version_that_was_not_used_for_longest_is_given_up(learner: A
 
     learner.predict("red", version=PINNED + 1)
 
-    ready = [n for n in (first, *others) if learner.service.context.version_cache.ready(learner.name, n) is not None]
+    ready = [n for n in (first, *others) if learner.service.context.versions.ready(learner.name, n) is not None]
     assert ready == [first, *others[1:]]

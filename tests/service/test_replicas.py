@@ -81,7 +81,7 @@ def test_a_model_made_on_one_is_there_on_the_other_and_so_is_its_end(pair: Pair,
 
     until(lambda: birds.ask("GET", "/versions").status_code == 404, "the other replica knows of the deletion")
     until(
-        lambda: not [s for s in there.service.context.version_cache.served() if s.model == "birds"], "it is not served"
+        lambda: not [s for s in there.service.context.versions.all_active() if s.model == "birds"], "it is not served"
     )
 
 
@@ -130,7 +130,7 @@ def test_a_model_that_cannot_be_loaded_holds_up_neither_others_nor_keys(
     here.service.http.post("/models", json={"name": "birds"})
     birds, same_birds = (one.service.learner("birds") for one in pair)
     before = there.predict("red"), same_birds.predict("red")
-    version_cache = there.service.context.version_cache
+    version_cache = there.service.context.versions
     plain = version_cache._loaded
 
     def loaded(db: Any, row: Any, known: Any) -> Any:

@@ -115,7 +115,7 @@ def test_more_streams_than_there_are_places_are_told_to_come_back(start: Start, 
         assert third.json()["type"] == "/problems/too-many-streams"
         assert third.headers["retry-after"] == "5"
         assert service.http.get(session).status_code == 200
-    until(lambda: service.context.watching.streams.taken == 0, "the places are free")
+    until(lambda: service.context.session_watch.streams.taken == 0, "the places are free")
     with watched(service, session) as again:
         assert again.status_code == 200
 
@@ -126,7 +126,7 @@ def test_more_waiters_than_there_are_places_do_not_wait(start: Start, until: Unt
     learner = service.learner()
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(learner.teach, "red", Prefer="wait=60")
-        until(lambda: service.context.watching.waiters.full, "the first one waits")
+        until(lambda: service.context.session_watch.waiters.full, "the first one waits")
         hurried = learner.teach("green", Prefer="wait=60")
         learner.post(f"/sessions/{hurried.json()['session']['id']}/cancel")
         waited = waiting.result(SECONDS)
@@ -134,7 +134,7 @@ def test_more_waiters_than_there_are_places_do_not_wait(start: Start, until: Unt
     assert (hurried.status_code, hurried.json()["session"]["status"]) == (202, "queued")
     assert "preference-applied" not in hurried.headers
     assert (waited.headers["preference-applied"], waited.json()["session"]["status"]) == ("wait=60", "cancelled")
-    assert service.context.watching.waiters.taken == 0
+    assert service.context.session_watch.waiters.taken == 0
 
 
 def test_a_stream_has_an_end(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
