@@ -1,4 +1,4 @@
-"""An archive that somebody brings: judged whole, and brought up to date, before any of it reaches the database."""
+"""An archive to import: checked whole, and migrated to this release, before any of it reaches the database."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -28,7 +28,7 @@ class Checked:
 
 @contextmanager
 def checked(file: Path, settings: Settings, told: Told = archive.silent) -> Iterator[Checked]:
-    """Raises `UnusableArchive` or `SchemaMismatch`, and has written nothing then. The file is left as it is."""
+    """Raises `UnusableArchive` or `SchemaMismatch` before anything is written. The file is not changed."""
     label = archive.label(file)
     try:
         content = ArchiveContent(label.backbone, settings)
@@ -37,14 +37,14 @@ def checked(file: Path, settings: Settings, told: Told = archive.silent) -> Iter
     with _up_to_date(file, label, settings, content) as path:
         try:
             archive.check(path, settings, content, told)
-        except UnusableArchive as error:  # the copy's name says nothing to anybody
+        except UnusableArchive as error:  # name the file that the user gave, not the copy
             raise UnusableArchive(str(error).replace(str(path), str(file))) from error
         yield Checked(path, label.model)
 
 
 @contextmanager
 def _up_to_date(file: Path, label: Label, settings: Settings, content: ArchiveContent) -> Iterator[Path]:
-    """The archive with this release's tables: itself, or a copy that is gone afterwards."""
+    """The archive with this release's tables: the file itself, or a temporary copy."""
     if label.revision == schema.head():
         yield file
         return

@@ -1,4 +1,4 @@
-"""A version of a model, read from the store: in short for serving, in full for learning on."""
+"""A version of a model, read from the store: its classifier for serving, its whole state for learning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,16 +25,16 @@ NO_LIMIT = float("inf")
 
 @dataclass(frozen=True, eq=False)
 class VersionWeights:
-    """Weights and space of a version: what its network is, apart from the classes it knows."""
+    """Weights and space of a version: its network, without the classes that it knows."""
 
     weights: Weights
     space: Space
-    base: Weights  # what the weights are written as a difference from
+    base: Weights  # the weights are stored as their difference from these
 
 
 @dataclass(frozen=True, eq=False)
 class Means:
-    """Just enough of a bank to compare with."""
+    """As much of a bank as comparing needs."""
 
     class_ids: tuple[ClassId, ...]
     shots: Tensor
@@ -42,12 +42,12 @@ class Means:
 
 
 def weights_of_version(db: Session, own: Weights, version: Version) -> VersionWeights:
-    """`own` are the weights that the tail comes with."""
+    """`own`: the weights that the backbone's tail comes with."""
     stored = versions.weights(db, version.model_id, version.base)
     if stored is None:
         space, base = UNTAUGHT, own
     else:
-        state = from_bytes(stored)  # a base version is written whole: it needs nothing else at hand
+        state = from_bytes(stored)  # a base version is stored whole, not as a difference
         space, base = state.space, state.weights
     if version.weights == version.base:
         return VersionWeights(base if stored is not None else {}, space, base)
@@ -77,7 +77,7 @@ def certainty_of(version: Version) -> Certainty:
 
 
 def classifier_of_version(db: Session, version: Version, space: Space, dim: int) -> tuple[NearestClassMean, HeldOut]:
-    """What serving a version needs, apart from its network."""
+    """All that serving a version needs beside its network."""
     rows = versions.remembered(db, version.model_id, version.number)
     means = Means(
         tuple(ClassId(row.class_id) for row in rows),

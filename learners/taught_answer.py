@@ -1,4 +1,4 @@
-"""What a caller who teaches is told, as plain data: it is stored with the caller's idempotency key."""
+"""The answer to a caller who teaches, as plain data: it is stored with the caller's idempotency key."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is unknown: the threshold of a version and how well it was seen to work."""
+"""Unknown detection: the threshold of a version, and how well it works on held-out images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ class UnknownDetection:
     """The threshold, and the shares measured with it; None where there was nothing to measure on."""
 
     threshold: float | None
-    known_accepted: float | None  # percent of held-out pictures of known classes
-    strangers_refused: float | None  # percent of pictures whose own class was left out
-    pictures: int
+    known_accepted: float | None  # percent of held-out images of known classes
+    strangers_refused: float | None  # percent of images whose own class was left out
+    images: int
 
     def details(self) -> dict[str, Any]:
         return {
             "threshold": self.threshold,
             "calibrated_to_accept": 100 * ACCEPTED,
-            "calibrated_on": self.pictures,
+            "calibrated_on": self.images,
             "known_accepted": self.known_accepted,
             "strangers_refused": self.strangers_refused,
         }
 
 
 def detect_unknown(held_out: Mapping[ClassId, Tensor], strangers: Tensor) -> UnknownDetection:
-    """`strangers`: distances of pictures to the nearest class that is not their own, (n,)."""
+    """`strangers`: distances of images to the nearest class that is not their own, (n,)."""
     pooled = torch.cat(list(held_out.values())) if held_out else torch.zeros(0)
     threshold = threshold_of(pooled)
     if threshold is None:

@@ -41,11 +41,11 @@ log = structlog.get_logger()
 SECONDS_TO_STOP = 5.0
 SECONDS_TO_GATHER = 0.05  # a burst of changes is one poll
 DESCRIPTION = """
-Learns image classes from a handful of pictures and does not forget the ones it knew.
+Learns image classes from a handful of images and does not forget the ones it knew.
 
-1. `POST /classes` with a name and five pictures: the class is servable when the answer arrives.
-2. `POST /predict` with a picture.
-3. `GET /sessions/{id}/events`: watch the class being refined. Every version is measured before it is put in force.
+1. `POST /classes` with a name and five images: the class is servable when the answer arrives.
+2. `POST /predict` with an image.
+3. `GET /sessions/{id}/events`: watch the class being refined. Every version is measured before it becomes active.
 
 The routes act on the model `default`; the same routes under `/models/{model}` act on another.
 """

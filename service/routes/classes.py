@@ -49,7 +49,7 @@ _TAUGHT: dict[int | str, dict[str, Any]] = {
 async def teach(
     request: Request, context: Context, model: ModelName, key: IdempotencyKey, prefer: Prefer = None
 ) -> Response:
-    """Teach a class with 1 to 100 pictures; five are advised. It is servable when the answer arrives."""
+    """Teach a class with 1 to 100 images; five are advised. It is servable when the answer arrives."""
     seconds = waiting_time(prefer)
     shots = await read_shots(request, max_images=context.settings.max_shots)
     teaching = context.teacher.teach(model, shots.name, shots.pictures, request_id(request) or "", key)
@@ -64,7 +64,7 @@ async def teach(
     responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507)},
     dependencies=[Depends(requires("teach"))],
     openapi_extra={"requestBody": PICTURES_BODY("shots")},
-    summary="Show more pictures of a class",
+    summary="Add shots to a class",
 )
 async def add_shots(
     request: Request,
@@ -74,7 +74,7 @@ async def add_shots(
     key: IdempotencyKey,
     prefer: Prefer = None,
 ) -> Response:
-    """More pictures of a class. One that lies far from the others is reported as an outlier, and counted in."""
+    """More shots of a class. One that lies far from the others is reported as an outlier, and still counts."""
     seconds = waiting_time(prefer)
     uploads = await read_pictures(request, field="shots", max_images=context.settings.max_shots)
     teaching = context.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key)
@@ -135,7 +135,7 @@ async def rename_class(request: Request, context: Context, model: ModelName, cla
     summary="Delete a class",
 )
 async def delete_class(context: Context, model: ModelName, class_id: ClassNumber) -> Response:
-    """Gone from the next version on; its pictures are erased for good."""
+    """The next version does not know it; its images are erased permanently."""
     await context.teacher.delete(model, class_id)
     return Response(status_code=204)
 

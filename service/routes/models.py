@@ -77,7 +77,7 @@ def show_model(context: Context, model: ModelName) -> ModelBody:
     summary="Delete a model",
 )
 def delete_model(context: Context, model: ModelName) -> Response:
-    """With all its classes, pictures and versions, for good."""
+    """With all its classes, images and versions, permanently."""
     if model == DEFAULT:
         detail = "the model 'default' answers the routes at the root and cannot be deleted; delete its classes instead"
         raise Problem(409, "The default model stays", detail, slug="conflict")

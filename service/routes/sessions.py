@@ -24,7 +24,7 @@ from store.outages import is_outage
 
 router = APIRouter(tags=["sessions"])
 
-SECONDS_BETWEEN_COMMENTS = 15.0  # keeps proxies from closing a stream that has nothing to tell
+SECONDS_BETWEEN_COMMENTS = 15.0  # keeps proxies from closing an idle stream
 SECONDS_TO_SEND = 30.0  # for a reader to make room for the next event
 LONGEST_STREAM = 3600.0  # seconds; a reader that is still there comes back with Last-Event-ID
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Go on after this event.", max_length=20)]

@@ -1,4 +1,4 @@
-"""`/versions`: history, and which of it is in force."""
+"""`/versions`: the history of a model, and which version is active."""
 
 from fastapi import APIRouter, Depends, Request
 
@@ -49,7 +49,7 @@ def show_version(context: Context, model: ModelName, number: VersionInPath) -> V
     summary="Roll back or forward",
 )
 async def activate(request: Request, context: Context, model: ModelName, number: VersionInPath) -> VersionBody:
-    """Put a version in force, on every replica. Classes deleted since do not come back: where it knew some, a
-    version without them is made and put in force instead, of kind `rollback`."""
+    """Make a version the active one, on every replica. Deleted classes do not come back: if it knew some, a version
+    without them is made, of kind `rollback`, and becomes active instead."""
     version = await context.teacher.activate(model, number, request_id(request) or "")
     return VersionBody.of(version, version.number)

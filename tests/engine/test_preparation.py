@@ -20,7 +20,7 @@ from core.errors import BackboneError, UnknownBackbone
 from engine import preparation
 from engine.backbone_cache import BackboneCache
 from engine.compiled_backbone import MANIFEST, CompiledBackbone
-from engine.preparation import TimeLimit, prepared
+from engine.preparation import TimeLimit
 from engine.single_flight import Busy
 from tests.slow_preparing import SlowCommand, runs
 from tests.waiting import until

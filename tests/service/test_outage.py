@@ -11,9 +11,9 @@ import httpx
 import pytest
 from sqlalchemy import event
 
+from learners.refining import Learned, learn
 from store.database import Database
 from store.models import SessionRow
-from learners.refining import Learned, learn
 
 Until = Callable[[Callable[[], Any], str], None]
 Draw = Callable[..., bytes]
