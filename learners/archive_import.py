@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from learners.archive_content import ArchiveContent
 from migrations import schema
 from store import archive
-from store.archive import Label, Told, UnusableArchive
+from store.archive import Label, Progress, UnusableArchive
 from store.archive_file import Flaw
 from store.database import Database
 from store.errors import SchemaMismatch
@@ -27,7 +27,7 @@ class Checked:
 
 
 @contextmanager
-def checked(file: Path, settings: Settings, told: Told = archive.silent) -> Iterator[Checked]:
+def checked(file: Path, settings: Settings, progress: Progress = archive.silent) -> Iterator[Checked]:
     """Raises `UnusableArchive` or `SchemaMismatch` before anything is written. The file is not changed."""
     label = archive.label(file)
     try:
@@ -36,7 +36,7 @@ def checked(file: Path, settings: Settings, told: Told = archive.silent) -> Iter
         raise UnusableArchive(f"{file} cannot be imported: {flaw}") from flaw
     with _up_to_date(file, label, settings, content) as path:
         try:
-            archive.check(path, settings, content, told)
+            archive.check(path, settings, content, progress)
         except UnusableArchive as error:  # name the file that the user gave, not the copy
             raise UnusableArchive(str(error).replace(str(path), str(file))) from error
         yield Checked(path, label.model)
