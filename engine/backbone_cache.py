@@ -18,6 +18,7 @@ from core.state import with_weights
 from engine import preparation as preparing
 from engine.compiled_backbone import CompiledBackbone
 from engine.compiled_module import Engine, chosen
+from engine.pretrained import as_it_comes
 from engine.recently_used import RecentlyUsed
 from engine.single_flight import Busy, SingleFlight, already
 from learners.loading import VersionWeights
@@ -75,7 +76,7 @@ class BackboneCache:
         self._closed = True
 
     def _build(self, name: str) -> Backbone:
-        return self._backbones.get(name) or self._backbones.put(name, backbones.as_it_comes(name))
+        return self._backbones.get(name) or self._backbones.put(name, as_it_comes(name))
 
     def _load(self, name: str) -> CompiledBackbone:
         return self._kits.get(name) or self._kits.put(name, self._made(name))

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from core.bank import ClassId
 from core.classifier import Learned, NearestClassMean, Prediction
+from engine.class_search import best_at_once
 from engine.network import Network, NetworkLoader
 from engine.pinned_versions import PinnedVersions
 from engine.single_flight import Busy, SingleFlight
@@ -83,7 +84,7 @@ class Nearest:
 
     @property
     def together(self) -> int:
-        return self.served.classifier.best_at_once
+        return best_at_once(self.served.classifier.prototypes)
 
     def __call__(self, features: torch.Tensor) -> list[Prediction]:
         return self.served.classifier.predict(features, self.top_k)

@@ -10,7 +10,7 @@ from core.backbones import Backbone
 from core.base_session import BaseConfig, base_session
 from core.progress import Report
 from core.state import LearnerState, weights_of
-from core.views import features_of, trainable_part
+from core.views import features_of
 from engine.backbone_cache import BackboneCache
 from engine.compiled_module import CompiledModule
 from learners.base_folder import ClassFolder, FolderError
@@ -79,14 +79,14 @@ def learn(
 ) -> Learnt:
     """With a single class there is nothing to tell apart: the network stays as it was and only sees the class."""
     guarding = _bytes_of(looked.guard_files)  # before training: files that go away now have not cost an hour yet
-    state = base_session(backbone, looked.training, config, guard=looked.guard, device=networks.device, report=report)
+    outcome = base_session(backbone, looked.training, config, device=networks.device, report=report)
+    state = outcome.state
     if not state.weights:  # of no epoch; what a backbone is without them is another network in every process
         state = replace(state, weights=weights_of(backbone, config.scope))
     learnt = Learnt(tuple(folder.name for folder in folders), state, networks, None, len(looked), looked.skipped)
     if looked.guard is None:
         return learnt
-    part = trainable_part(networks.trained(backbone.name, learnt.network), config.scope)
-    features = features_of(part.to(networks.device), looked.guard.centre(), networks.device)[:, 0]
+    features = features_of(outcome.module.to(networks.device), looked.guard.centre(), networks.device)[:, 0]
     return replace(learnt, guard=GuardPictures(guarding, tuple(looked.guard.labels.tolist()), features))
 
 

@@ -93,7 +93,7 @@ def classifier(db: Session, version: Version, space: Space, dim: int) -> tuple[N
 def learner(db: Session, backbone: Backbone, version: Version, network: VersionWeights) -> LearnerState:
     """Everything that a session needs."""
     rows = versions.remembered(db, version.model_id, version.number, copies=COPIES)
-    return LearnerState(backbone.name, network.weights, network.space, _bank(rows, backbone.dim), certainty_of(version))
+    return LearnerState(backbone.name, network.weights, network.space, _bank(rows, backbone.dim))
 
 
 def held_out_of(db: Session, model_id: ModelId, number: int) -> dict[ClassId, Tensor]:

@@ -4,12 +4,14 @@ import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
-from core import refinement
+from core.guard import judge
+from core.refinement import refine
 from workers import session_worker as session_job
 
 Until = Callable[[Callable[[], Any], str], None]
@@ -78,8 +80,7 @@ def test_a_session_too_strict_to_pass_is_rejected_by_its_measurements(
     learner.refine()
     learner.taught("yellow")
     head = learner.version
-    plain = refinement.judge
-    monkeypatch.setattr(refinement, "judge", lambda before, after, _: plain(before, after, -1.0))
+    monkeypatch.setattr(session_job, "refine", partial(refine, judge=partial(judge, tolerance=-1.0)))
 
     session = learner.refine()
 
