@@ -31,10 +31,10 @@ def build(name: str, weights: Mapping[str, Tensor] | None) -> Backbone:
         crop_ratio=config["crop_pct"],
         resample="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
     )
-    trunk, tail = _cut(model)
-    trunk = nn.Sequential(normalise, *trunk)
+    early, late = _cut(model)
+    trunk, tail = nn.Sequential(normalise, *early), nn.Sequential(*late)
     dim = _embedding_size(model, framing.size)
-    return Backbone(name, framing, dim, trunk, nn.Sequential(*tail), pretrained=weights is not None)
+    return Backbone(name, framing, dim, trunk, tail, pretrained=weights is not None)
 
 
 def require_model(name: str) -> str:
