@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from core import backbones
 from core.bank import ClassId
 from core.incremental_session import IncrementalConfig
 from core.refinement import refine
@@ -21,6 +20,7 @@ from core.space import Space, Whitening
 from core.state import LearnerState
 from core.views import LabelledViews
 from engine.compiled_module import compiled
+from engine.pretrained import pretrained
 
 VIEWS = 9
 SCENES = (  # ways, shots, past classes
@@ -45,7 +45,7 @@ def _in_own_process(backbone: str, ways: int, shots: int, past: int) -> dict[str
 
 
 def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
-    network = backbones.build(name)
+    network = pretrained(name)
     generator = torch.Generator().manual_seed(0)
     size = network.framing.size
     example = network.framing.blank()
@@ -56,7 +56,7 @@ def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
     bank = parent.bank.with_classes([ClassId(k) for k in range(past)], known, [30] * past)
     for _ in range(bank.capacity):  # as after many sessions: full of copies, each a little different
         bank = bank.with_copies(bank.prototypes + 0.01 * torch.randn(past, network.dim, generator=generator))
-    parent = LearnerState(name, parent.weights, Space("whitened", whitening), bank, parent.certainty)
+    parent = LearnerState(name, parent.weights, Space("whitened", whitening), bank)
     pictures = torch.randint(0, 256, (ways * shots * VIEWS, 3, size, size), dtype=torch.uint8, generator=generator)
     labels = torch.arange(ways).repeat_interleave(shots) + past
     guard_pictures, guard_labels = pictures[:1], torch.zeros(1, dtype=torch.long)

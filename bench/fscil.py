@@ -23,7 +23,7 @@ from bench.methods import METHODS, Setup, Situation
 from bench.run_folder import Record, RunFolder, write_whole
 from core.backbones import Backbone
 from core.base_session import base_session
-from core.classifier import NearestClassMean
+from core.classifier import Certainty, NearestClassMean
 from core.evaluation import Evaluation, SessionAnswers, evaluate
 from core.guard import Verdict, hold_out
 from core.images import centre_view
@@ -124,7 +124,7 @@ def _base(
         return from_bytes(file.read_bytes()), guard, float(clock.read_text())
     with bench.display.training("base session") as report:
         training = views.select(train_rows)
-        state = base_session(bench.backbone, training, setup.base, guard=guard, device=bench.device, report=report)
+        state = base_session(bench.backbone, training, setup.base, device=bench.device, report=report).state
     spent = time.perf_counter() - started
     write_whole(file, to_bytes(state))
     write_whole(clock, f"{spent:.1f}".encode())
@@ -179,7 +179,7 @@ class _Tests:
         for session in self.stream.sessions[len(self.features) : sessions]:
             views = _activations(self.bench, self.store, session.test, "test pictures")
             self.features.append(torch.cat([self._features(some, state) for some in views.inputs[:, 0].split(64)]))
-        return list(NearestClassMean(state.space, state.bank, state.certainty).nearest(torch.cat(self.features)))
+        return list(NearestClassMean(state.space, state.bank, Certainty()).nearest(torch.cat(self.features)))
 
     def _features(self, inputs: Tensor, state: LearnerState) -> Tensor:
         inputs = as_batch(inputs, torch.device("cpu"))

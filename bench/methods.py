@@ -66,10 +66,8 @@ def protoquad(now: Situation) -> Outcome:
     """Our sessions, with or without the gate."""
     config = now.setup.incremental
     if not now.setup.gate:
-        return (
-            incremental_session(now.backbone, now.state, now.shots, config, device=now.device, report=now.report),
-            None,
-        )
+        session = incremental_session(now.backbone, now.state, now.shots, config, device=now.device, report=now.report)
+        return session.state, None
     refinement = refine(
         now.backbone, now.state, now.shots, config, guard=now.guard, device=now.device, report=now.report
     )

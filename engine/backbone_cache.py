@@ -18,6 +18,7 @@ from core.state import Weights, with_weights
 from engine import preparation
 from engine.compiled_backbone import CompiledBackbone
 from engine.compiled_module import Engine, chosen
+from engine.pretrained import as_it_comes
 from engine.recently_used import RecentlyUsed
 from engine.single_flight import Busy, SingleFlight, already
 
@@ -81,7 +82,7 @@ class BackboneCache:
         self._closed = True
 
     def _build(self, name: str) -> Backbone:
-        return self._built.get(name) or self._built.put(name, backbones.as_it_comes(name))
+        return self._built.get(name) or self._built.put(name, as_it_comes(name))
 
     def _load(self, name: str) -> CompiledBackbone:
         return self._compiled.get(name) or self._compiled.put(name, self._compile(name))

@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from core.backbones import Backbone
-from core.errors import BrokenCompiledBackbone
 from core.images import Framing
 from core.state import Weights, weights_of
 from engine.compiled_module import CompiledModule, GraphTemplate, OpenVinoTemplate, TorchTemplate, warmed
+from engine.errors import BrokenCompiledBackbone
 
 TRUNK, TAIL = "trunk.", "tail."
 MANIFEST = "kit.json"

@@ -24,8 +24,10 @@ from typing import IO
 import structlog
 
 from core import backbones
-from core.errors import BackboneError, BrokenCompiledBackbone
+from core.errors import BackboneError
 from engine.compiled_backbone import MANIFEST, CompiledBackbone, write_compiled_backbone
+from engine.errors import BrokenCompiledBackbone
+from engine.pretrained import as_it_comes
 from engine.single_flight import Busy
 
 log = structlog.get_logger()
@@ -175,7 +177,7 @@ def _main(name: str, folder: str, *options: str) -> int:
     if END_WITH_STDIN in options:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        write_compiled_backbone(backbones.as_it_comes(name), Path(folder))
+        write_compiled_backbone(as_it_comes(name), Path(folder))
     except BackboneError as error:
         print(error)
         return REFUSED

@@ -16,6 +16,7 @@ from core.errors import BackboneError, ImageError, SnapshotError
 from core.snapshot import from_bytes
 from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights, weights_of
+from engine.pretrained import as_it_comes
 from learners.stored_images import views_of
 from store.archive_checks import LARGEST_NUMBER
 from store.archive_file import Flaw
@@ -63,14 +64,14 @@ class ArchiveContent:
     @cached_property
     def _own(self) -> Weights:
         try:
-            return weights_of(backbones.as_it_comes(self.shapes.name), "tail")
+            return weights_of(as_it_comes(self.shapes.name), "tail")
         except BackboneError as error:
             raise Flaw(f"they are a difference from weights that are not available here: {error}") from error
 
     @cached_property
     def _network(self) -> Backbone:
         """With any weights: the ones to try replace them."""
-        return backbones.build(self.shapes.name, pretrained=False)
+        return backbones.build(self.shapes.name)
 
     def _names(self, prefix: str) -> set[str]:
         return {name for name in self.shapes.state_dict() if name.startswith(prefix)}
@@ -120,7 +121,7 @@ def _shapes_of(name: str) -> Backbone:
     """The backbone without its weights."""
     try:
         with torch.device("meta"):
-            built = backbones.build(name, pretrained=False)
+            built = backbones.build(name)
     except BackboneError as error:
         raise Flaw(str(error)) from error
     except Exception as error:  # some of timm's models cannot be built like this

@@ -91,7 +91,7 @@ def classifier_of_version(db: Session, version: Version, space: Space, dim: int)
 def learner_of_version(db: Session, backbone: Backbone, version: Version, stored: VersionWeights) -> LearnerState:
     """Everything that a session needs."""
     rows = versions.remembered(db, version.model_id, version.number, copies=COPIES)
-    return LearnerState(backbone.name, stored.weights, stored.space, _bank(rows, backbone.dim), certainty_of(version))
+    return LearnerState(backbone.name, stored.weights, stored.space, _bank(rows, backbone.dim))
 
 
 def held_out_of(db: Session, model_id: ModelId, number: int) -> dict[ClassId, Tensor]:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from core.backbones import Backbone
 from core.bank import ClassId
+from core.guard import Judge, judge
 from core.incremental_session import IncrementalConfig
 from core.progress import Progress
 from core.refinement import Refinement, refine
@@ -88,6 +89,7 @@ class SessionConfig:
 
     incremental: IncrementalConfig = field(default_factory=IncrementalConfig)
     augmented: int = AUGMENTED  # views of a shot beside its centre view
+    judge: Judge = judge
 
 
 class SessionProgress(Protocol):
@@ -118,6 +120,13 @@ def learn(
     progress.stage("learning")
     incremental = replace(config.incremental, seed=material.head.number)
     refinement = refine(
-        backbone, material.parent, shots, incremental, guard=guard, device=backbones.device, report=progress.report
+        backbone,
+        material.parent,
+        shots,
+        incremental,
+        guard=guard,
+        judge=config.judge,
+        device=backbones.device,
+        report=progress.report,
     )
     return Learned(refinement, backbone, trunk, shots, guard)

@@ -52,8 +52,8 @@ def database_findings(database: Database) -> Iterator[Finding]:
 
 def backbone_finding(prepared: Path) -> Finding:
     """Reading one loads its network, so torch is imported here and not before."""
-    from core.errors import BrokenCompiledBackbone
     from engine.compiled_backbone import MANIFEST, CompiledBackbone
+    from engine.errors import BrokenCompiledBackbone
 
     folders = sorted(manifest.parent for manifest in prepared.glob(f"*/{MANIFEST}"))
     broken = []

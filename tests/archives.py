@@ -9,11 +9,10 @@ from pathlib import Path
 
 import torch
 
-from core import backbones
 from core.bank import PrototypeBank
-from core.classifier import Certainty
 from core.space import Space, Whitening
 from core.state import LearnerState, Weights, weights_of
+from engine.pretrained import as_it_comes
 from learners.blobs import to_blob
 from learners.loading import base_blob, weights_blob
 from migrations import schema
@@ -29,11 +28,11 @@ DIM = 64
 
 def fill(database: Database, name: str) -> None:
     """Versions of every kind: refined from the backbone's own weights, then from those of a base session."""
-    own = backbones.as_it_comes(BACKBONE)
+    own = as_it_comes(BACKBONE)
     tail, whole = weights_of(own, "tail"), weights_of(own, "all")
     generator = torch.Generator().manual_seed(0)
     whitening = Whitening(torch.zeros(DIM), torch.eye(DIM))
-    based = LearnerState(BACKBONE, whole, Space("whitened", whitening), PrototypeBank.empty(DIM), Certainty())
+    based = LearnerState(BACKBONE, whole, Space("whitened", whitening), PrototypeBank.empty(DIM))
 
     def row(class_id: int, *, restart: bool = True) -> PrototypeRow:
         vector = torch.rand(DIM, generator=generator)

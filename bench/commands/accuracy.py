@@ -43,6 +43,7 @@ from core.losses import LOSS_KINDS
 from core.space import METRICS
 from core.state import LearnerState
 from core.views import Scope
+from engine.pretrained import pretrained
 
 app = typer.Typer(
     help="Benchmarks, each with a table, a JSON file and the command to repeat it.",
@@ -111,7 +112,7 @@ def fscil(
         "incremental.seed": seed,
     }
     with _clear_errors():
-        network = backbones.build(backbone, weights=weights)
+        network = pretrained(backbone, weights)
         setup = _setup(network, method, preset, no_base=no_base, views=views, gate=gate)
         given = [f"{path}={value}" for path, value in switches.items() if value is not None]
         setup = overridden(setup, given + (assign or []))
@@ -140,7 +141,7 @@ def tune(
 ) -> None:
     """Compare settings without a test picture: on sessions carved from the base classes' training pictures."""
     with _clear_errors():
-        network = backbones.build(backbone, weights=weights)
+        network = pretrained(backbone, weights)
         plain = overridden(_setup(network, "protoquad", "default"), assign or [])
         candidates = [(tuple(chosen), overridden(plain, chosen)) for chosen in combinations(attempts)]
         stream = load(dataset, data)
@@ -199,7 +200,7 @@ def few_shots(
 ) -> None:
     """What five shots a class are worth by themselves: accuracy, strangers refused, wrong shots found."""
     with _clear_errors():
-        network = backbones.build(backbone)
+        network = pretrained(backbone)
         stream = load(dataset, data)
         views = base_features(_bench(network, cache, device, dataset, data), stream.base)
         pictures = views.centre()  # as teaching sees them

@@ -12,9 +12,9 @@ from sqlalchemy import insert
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from core import backbones
 from core.classifier import Certainty
 from core.state import LearnerState, Weights, weights_of
+from engine.pretrained import as_it_comes
 from learners.blobs import to_blob
 from learners.loading import weights_blob
 from migrations import schema
@@ -91,6 +91,6 @@ def _add(db: Session, model: Model, kind: str, known: list[PrototypeRow], weight
 
 
 def _blob(backbone: str, tail: Weights) -> bytes:
-    network = backbones.as_it_comes(backbone)
+    network = as_it_comes(backbone)
     state = LearnerState.untaught(network)
     return weights_blob(replace(state, weights=tail), weights_of(network, "tail"))

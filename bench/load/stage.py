@@ -12,10 +12,10 @@ from torch import Tensor
 
 from bench.load.driving import Measured, plan
 from bench.load.servers import Server
-from core import backbones
 from core.images import centre_view, decode
 from core.space import Space
 from core.state import Weights
+from engine.pretrained import as_it_comes
 
 Tell = Callable[[str], None]
 
@@ -28,7 +28,7 @@ class MakeHome(Protocol):
 
 def taught(backbone: str, pictures: Sequence[bytes], classes: int) -> Tensor:
     """A prototype for each picture, itself, and as many others as are asked for; (classes, M)."""
-    network = backbones.as_it_comes(backbone)
+    network = as_it_comes(backbone)
     framing = network.framing
     inputs = torch.stack([centre_view(decode(one, short_side=framing.short_side), framing) for one in pictures])
     with torch.no_grad():

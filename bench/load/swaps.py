@@ -17,8 +17,8 @@ from bench.load.driving import Measured
 from bench.load.sample_images import SMALL, jpegs
 from bench.load.servers import Server
 from bench.load.stage import MakeHome, Tell, driven, sentence, taught
-from core import backbones
 from core.state import Weights, weights_of
+from engine.pretrained import as_it_comes
 
 PICTURES = 32
 CLASSES = 100
@@ -94,7 +94,7 @@ def _rounds(
 
 def tails_of(backbone: str) -> list[Weights]:
     """Each a little off the pretrained one: other weights, the same answers."""
-    own = weights_of(backbones.as_it_comes(backbone), "tail")
+    own = weights_of(as_it_comes(backbone), "tail")
     generator = torch.Generator().manual_seed(0)
 
     def near(weight: torch.Tensor) -> torch.Tensor:

@@ -6,11 +6,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from core import backbones
 from core.bank import ClassId, PrototypeBank
 from core.classifier import Certainty, NearestClassMean
 from core.images import centre_view, decode
 from core.space import Space
+from engine.pretrained import as_it_comes
 
 
 def save_prototypes(file: Path, prototypes: Tensor) -> None:
@@ -22,7 +22,7 @@ class Classifier:
     """Eager torch in channels-last order, which is what a careful user of torch on a CPU would choose."""
 
     def __init__(self, backbone: str, file: Path) -> None:
-        self.backbone = backbones.as_it_comes(backbone).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+        self.backbone = as_it_comes(backbone).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         prototypes = load_file(file)["prototypes"]
         bank = PrototypeBank.empty(self.backbone.dim, 1).with_classes(
             [ClassId(row + 1) for row in range(len(prototypes))], prototypes, [1] * len(prototypes)

@@ -63,7 +63,7 @@ def stream() -> Stream:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     torch.manual_seed(0)
-    network = backbones.build("resnet32", pretrained=False)
+    network = backbones.build("resnet32")
     # On torch: for so few pictures compiling would take longer than all the rest.
     return Bench(network, tmp_path / "cache", "shapes", torch.device("cpu"), RecordingDisplay(), engine="torch")
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from core import backbones
-from core.backbones import as_it_comes
 from core.errors import BackboneError, UnknownBackbone
 from engine import preparation
 from engine.backbone_cache import BackboneCache
 from engine.compiled_backbone import MANIFEST, CompiledBackbone
-from engine.preparation import TimeLimit
+from engine.preparation import TimeLimit, prepare
+from engine.pretrained import as_it_comes
 from engine.single_flight import Busy
 from tests.slow_preparing import SlowCommand, runs
 from tests.waiting import until
@@ -144,7 +144,7 @@ def test_what_cannot_be_built_is_refused_with_the_reason(tmp_path: Path) -> None
 
 def test_who_serves_builds_no_backbone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its modules would cost more memory than everything that serving needs of it."""
-    monkeypatch.setattr(backbones, "build", lambda name: pytest.fail(f"{name} was built"))
+    monkeypatch.setattr(backbones, "build", lambda name, *_: pytest.fail(f"{name} was built"))
     networks = BackboneCache(torch.device("cpu"), "auto", cache)
     assert networks.compiled(NAME) is networks.compiled(NAME)
 

@@ -223,8 +223,8 @@ def test_files_that_are_no_pictures_are_skipped_and_told(tmp_path: Path, looked:
     found = looked(told=steps.append)
 
     assert [(one.file.name, one.reason.split(";")[0]) for one in found.skipped] == [
-        ("notes.txt", "the bytes begin like no picture format"),
-        ("empty", "the picture has no bytes"),
+        ("notes.txt", "the bytes begin like no image format"),
+        ("empty", "the image has no bytes"),
     ]
     assert len(found) == 9
     assert sum(steps) == 11

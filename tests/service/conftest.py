@@ -191,8 +191,8 @@ class Service:
         self.worker = self.make_worker()
         self.keys: dict[str, str] = {}
 
-    def make_worker(self, **options: Any) -> SessionWorker:
-        return SessionWorker(self.database, self.settings, owner="test", config=QUICK, **options)
+    def make_worker(self, config: SessionConfig = QUICK, **options: Any) -> SessionWorker:
+        return SessionWorker(self.database, self.settings, owner="test", config=config, **options)
 
     @property
     def context(self) -> AppContext:

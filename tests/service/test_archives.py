@@ -7,7 +7,7 @@ import sqlite3
 import struct
 from collections.abc import Iterator
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from core import backbones, refinement
 from core.backbones import Backbone
 from core.guard import Measure, Verdict
+from core.refinement import refine
 from core.state import weights_of, with_weights
+from engine.pretrained import as_it_comes
 from learners.archive_import import checked
 from learners.loading import classifier, learner, trained
 from migrations import schema
@@ -32,6 +33,7 @@ from store.database import Database
 from store.models import Base, ClassRow, Version
 from store.settings import Settings
 from tests import archives
+from workers import session_worker as session_job
 
 EXAMPLES = int(os.environ.get("ARCHIVE_EXAMPLES", "30"))  # by hand: as many as there is time for
 FUZZ = settings(
@@ -99,7 +101,7 @@ def refusal(path: Path, target: Database) -> str:
 
 @cache
 def own_backbone(name: str) -> Backbone:
-    return backbones.as_it_comes(name)
+    return as_it_comes(name)
 
 
 def require_working(database: Database) -> None:
@@ -142,7 +144,8 @@ def test_a_model_with_a_long_life_passes_every_check(
     learner.refine()
     learner.taught("yellow")
     with monkeypatch.context() as strict:
-        strict.setattr(refinement, "judge", lambda *_: Verdict(False, "worse", Measure(9.0, 9.0), Measure(1.0, 1.0)))
+        worse = Verdict(False, "worse", Measure(9.0, 9.0), Measure(1.0, 1.0))
+        strict.setattr(session_job, "refine", partial(refine, judge=lambda *_: worse))
         learner.refine()
     both = learner.version
     learner.show_more(green["id"], "green")
@@ -333,7 +336,7 @@ def test_an_image_that_breaks_off_is_refused(loose: Path, target: Database) -> N
         digest = archives.digest(half)
         connection.execute("UPDATE shots SET data = ?, sha256 = ?", (half, digest))
 
-    assert "an image of class 1: the picture begins as PNG but cannot be decoded" in refusal(loose, target)
+    assert "an image of class 1: the image begins as PNG but cannot be decoded" in refusal(loose, target)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
-from core import refinement
+from core.guard import judge
 from learners.refined_version import RefinedVersion
 
 Until = Callable[[Callable[[], Any], str], None]
@@ -78,10 +80,9 @@ def test_a_session_too_strict_to_pass_is_rejected_by_its_measurements(
     learner.refine()
     learner.taught("yellow")
     head = learner.version
-    plain = refinement.judge
-    monkeypatch.setattr(refinement, "judge", lambda before, after, _: plain(before, after, -1.0))
+    strict = replace(QUICK, judge=partial(judge, tolerance=-1.0))
 
-    session = learner.refine()
+    session = learner.refine(learner.service.make_worker(strict))
 
     version = learner.get(f"/versions/{session['version']}")
     assert (session["status"], session["verdict"]) == ("succeeded", "rejected")

@@ -1,18 +1,20 @@
 """`/versions`: history that can be looked at, pinned and put in force again, exactly as it was."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from core import refinement
 from core.guard import Measure, Verdict
+from core.refinement import refine
+from workers import session_worker as session_job
 
 Draw = Callable[..., bytes]
 
 
-def worse(before: Measure, after: Measure, tolerance: float) -> Verdict:
-    return Verdict(False, f"worse by more than {tolerance}", before, after)
+def worse(before: Measure, after: Measure) -> Verdict:
+    return Verdict(False, "worse than before", before, after)
 
 
 def a_picture(draw: Draw) -> dict[str, bytes]:
@@ -180,7 +182,7 @@ def test_a_rejected_version_is_listed_and_never_served(
     """Neither by itself nor when somebody asks for it; the classes stay as they were taught."""
     learner.taught("red", "green", "blue")
     before = learner.predict("red", "green", "blue")
-    monkeypatch.setattr(refinement, "judge", worse)
+    monkeypatch.setattr(session_job, "refine", partial(refine, judge=worse))
 
     session = learner.refine()
 
@@ -192,7 +194,7 @@ def test_a_rejected_version_is_listed_and_never_served(
     ]
     assert (session["status"], session["verdict"]) == ("succeeded", "rejected")
     assert (listed["verdict"], listed["active"], listed["kept"]) == ("rejected", False, False)
-    assert session["reason"] == listed["details"]["reason"] == "worse by more than 0.5"
+    assert session["reason"] == listed["details"]["reason"] == "worse than before"
     assert [answer.status_code for answer in refused] == [409, 409]
     assert "rejected by the gate" in refused[0].json()["detail"]
     assert learner.predict("red", "green", "blue") == before
@@ -203,7 +205,7 @@ def test_teaching_goes_on_after_a_rejection(learner: Any, monkeypatch: pytest.Mo
     learner.taught("red", "green", "blue")
     head = learner.version
     with monkeypatch.context() as strict:
-        strict.setattr(refinement, "judge", worse)
+        strict.setattr(session_job, "refine", partial(refine, judge=worse))
         rejected = learner.refine()["version"]
 
     learner.taught("yellow")
