@@ -15,7 +15,6 @@ import structlog
 import torch
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.bank import ClassId
@@ -25,10 +24,10 @@ from engine.pinned_versions import PinnedVersions
 from engine.single_flight import Busy, SingleFlight
 from learners.blobs import from_blob
 from learners.loading import HeldOut, certainty_of, classifier
-from store import catalogue, classes, versions
+from store import bank_rows, catalogue, classes, versions
+from store.bank_rows import PrototypeRow
 from store.database import Database
 from store.models import Model, ModelId, Version
-from store.versions import PrototypeRow
 
 log = structlog.get_logger()
 
@@ -193,7 +192,7 @@ class VersionCache:
     def drop_deleted(self) -> Mapping[str, Model]:
         """Drop what belongs to models that were deleted, or deleted and made again; the models that there are."""
         with self.database.read() as db:
-            rows = {row.name: row for row in db.scalars(select(Model))}
+            rows = {row.name: row for row in catalogue.everything(db)}
         for name, served in list(self._current.items()):
             if name not in rows or rows[name].id != served.model_id:
                 self._current.pop(name, None)
@@ -213,7 +212,7 @@ class VersionCache:
         version = versions.servable(db, row.id, row.head)
         names = classes.names(db, row.id)
         if known is not None and known.model_id == row.id and known.network.key == (row.id, version.weights):
-            changes = versions.changes(db, row.id, known.number, version.number)
+            changes = bank_rows.changes(db, row.id, known.number, version.number)
             if changes is not None:
                 return replace(known.following(version, changes, names), renames=row.renames)
         return self._whole(db, row, version, names)

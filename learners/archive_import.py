@@ -11,10 +11,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from learners.archive_content import ArchiveContent
 from migrations import schema
 from store import archive
-from store.archive import Label, Told, UnusableArchive
+from store.archive import Label
 from store.archive_file import Flaw
 from store.database import Database
-from store.errors import SchemaMismatch
+from store.errors import SchemaMismatch, UnusableArchive
+from store.row_progress import Progress, no_progress
 from store.settings import Settings
 
 
@@ -27,7 +28,7 @@ class Checked:
 
 
 @contextmanager
-def checked(file: Path, settings: Settings, told: Told = archive.silent) -> Iterator[Checked]:
+def checked(file: Path, settings: Settings, progress: Progress = no_progress) -> Iterator[Checked]:
     """Raises `UnusableArchive` or `SchemaMismatch`, and has written nothing then. The file is left as it is."""
     label = archive.label(file)
     try:
@@ -36,7 +37,7 @@ def checked(file: Path, settings: Settings, told: Told = archive.silent) -> Iter
         raise UnusableArchive(f"{file} cannot be imported: {flaw}") from flaw
     with _up_to_date(file, label, settings, content) as path:
         try:
-            archive.check(path, settings, content, told)
+            archive.check(path, settings, content, progress)
         except UnusableArchive as error:  # the copy's name says nothing to anybody
             raise UnusableArchive(str(error).replace(str(path), str(file))) from error
         yield Checked(path, label.model)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
@@ -23,12 +22,12 @@ from learners.loading import base_blob
 from learners.stored_images import AUGMENTED, seen
 from learners.taught_class import Taught, taught
 from learners.unknown_detection import UnknownDetection, detect_unknown, nearest_other
-from store import catalogue, classes, versions
+from store import bank_rows, catalogue, classes, versions
+from store.bank_rows import PrototypeRow
 from store.database import Database
 from store.errors import Conflict, LimitReached, NameTaken
-from store.models import ClassRow, Model, ModelId, Version, VersionNumber
+from store.models import Model, ModelId, Version, VersionNumber
 from store.settings import Settings
-from store.versions import PrototypeRow
 
 ATTEMPTS = 20  # each costs another look at what was taught in between
 TOLD = 5  # names in an error; the rest is a number
@@ -85,7 +84,7 @@ def situation(db: Session, name: str, settings: Settings, new: Sequence[str]) ->
         )
     _require_free(db, name, model.id, new)
     living = classes.living(db, model.id)
-    known = tuple(ClassId(c) for c in versions.class_ids(db, model.id, head.number) if c in living)
+    known = tuple(ClassId(c) for c in bank_rows.class_ids(db, model.id, head.number) if c in living)
     _require_within_limit(len(known) + len(new), settings)
     return Situation(model.id, model.backbone, head, model.last_class, known)
 
@@ -110,8 +109,7 @@ def _require_within_limit(count: int, settings: Settings) -> None:
 
 
 def _require_free(db: Session, model: str, model_id: ModelId, new: Collection[str]) -> None:
-    living = db.scalars(select(ClassRow.name).where(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None)))
-    taken = sorted(set(living).intersection(new))
+    taken = classes.taken_names(db, model_id, new)
     if taken:
         some = ", ".join(f"'{name}'" for name in taken[:TOLD])
         more = f" and {len(taken) - TOLD} more" if len(taken) > TOLD else ""

@@ -30,12 +30,12 @@ from learners.stored_images import AUGMENTED, seen
 from learners.taught_class import PRIOR_SHOTS, Taught, taught
 from learners.unknown_detection import detect_unknown, nearest_other
 from messaging.notifier import Notifier
-from store import catalogue, classes, sessions, versions
+from store import bank_rows, catalogue, classes, lineage, pruning, sessions, versions
+from store.bank_rows import PrototypeRow, StatisticsRow
 from store.classes import StoredImage
 from store.database import Database
 from store.models import Model, Version
 from store.settings import Settings
-from store.versions import PrototypeRow, StatisticsRow
 from workers.lease import Claim
 
 log = structlog.get_logger()
@@ -116,7 +116,7 @@ class Publisher:
         head = versions.servable(db, model.id, model.head)
         start = self.material.head
         overruled = None
-        if not versions.descends(db, model.id, head.number, start.number):
+        if not lineage.descends(db, model.id, head.number, start.number):
             overruled = f"version {head.number} was activated while the session ran on version {start.number}"
         elif head.weights != start.weights:
             overruled = f"version {head.number} brought other weights while the session ran on version {start.number}"
@@ -154,7 +154,7 @@ class Publisher:
                     request_id=self.claim.request_id,
                 )
             else:
-                classes.settle(db, model.id, self._as_seen(self.material.waiting, now))
+                classes.mark_learned(db, model.id, self._as_seen(self.material.waiting, now))
             self._finish(db, "rejected", reason, version)
         log.info("version rejected", model=model.name, version=version.number, reason=reason)
         return True
@@ -192,8 +192,8 @@ class Publisher:
                     statistics=self._statistics(bank),
                 ),
             )
-            classes.settle(db, model.id, self._as_seen(self.material.waiting, now))
-            versions.prune(db, model, self.settings.keep_versions)
+            classes.mark_learned(db, model.id, self._as_seen(self.material.waiting, now))
+            pruning.prune(db, model, self.settings.keep_versions)
             self._finish(db, "promoted", self.verdict.reason, version)
         self.notifier.model_changed(model.name)
         log.info("version promoted", model=model.name, version=version.number, classes=len(rows))
@@ -231,10 +231,10 @@ class Publisher:
     def _taught_meanwhile(self, now: Situation, bank: PrototypeBank) -> dict[ClassId, Taught]:
         """Classes of the head that the session did not see as they are, now seen by its network."""
         with self.database.read() as db:
-            present = versions.class_ids(db, now.head.model_id, now.head.number)
+            present = bank_rows.class_ids(db, now.head.model_id, now.head.number)
             missed = [c for c in present if c in now.revisions and ClassId(c) not in bank]
             pictures = classes.shots_of(db, now.head.model_id, missed)
-            known_by_head = versions.remembered(db, now.head.model_id, now.head.number) if missed else []
+            known_by_head = bank_rows.read_bank(db, now.head.model_id, now.head.number) if missed else []
         shots = {row.class_id: row.shots for row in known_by_head}
         backbone = self.learnt.backbone
         views = seen(backbone.framing, self.learnt.trunk, pictures, AUGMENTED)

@@ -23,13 +23,13 @@ from messaging.notifier import Notifier
 from service.errors import Problem
 from service.schemas import ClassBody, Outlier, SessionBody, TaughtBody
 from service.uploads import Upload
-from store import catalogue, classes, idempotency, sessions, versions
+from store import bank_rows, catalogue, classes, idempotency, sessions, versions
+from store.bank_rows import PrototypeRow
 from store.classes import StoredImage
 from store.database import Database
 from store.errors import LimitReached
 from store.models import ClassRow, Model, ModelId, SessionId, Version, VersionNumber
 from store.settings import Settings
-from store.versions import PrototypeRow
 
 FAR = "this picture lies far from the others of its class; is it the right one?"
 
@@ -130,7 +130,7 @@ class Changes:
             if known:
                 return known
             row = classes.get(db, model.id, class_id)
-            if classes.stored_shots(db, model.id, class_id) != already:
+            if classes.count_stored_shots(db, model.id, class_id) != already:
                 raise Problem(409, "Conflict", f"class {class_id} was given other shots at the same time; try again")
             earlier = _earlier(db, served, row, already)
             new = taught(served.classifier, own, features if earlier is None else features[already:], earlier=earlier)
@@ -183,7 +183,7 @@ class Changes:
         with self.database.write() as db:
             row = catalogue.locked(db, catalogue.get(db, model).id)
             version = versions.activate(db, row, number, classes.living(db, row.id))
-            known = set(versions.class_ids(db, row.id, version.number))
+            known = set(bank_rows.class_ids(db, row.id, version.number))
             waits = any(waiting.id in known for waiting in classes.waiting(db, row.id))
             # The session that was theirs may have found another head.
             session = self._enqueue(db, row, request_id) if waits else None
@@ -240,7 +240,7 @@ def _earlier(db: Session, served: LoadedVersion, row: ClassRow, already: int) ->
     """The prototype of a class that more pictures stand behind than are stored: those of a base session."""
     if row.shots <= already:
         return None
-    known = versions.prototype(db, row.model_id, served.number, row.id)
+    known = bank_rows.prototype(db, row.model_id, served.number, row.id)
     return from_blob(known.vector) if known and known.vector else None
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
 from migrations import schema
@@ -15,7 +14,6 @@ from protoquad.plain_errors import is_state_of_database
 from protoquad.progress_bar import progress_bar
 from store import catalogue, integrity, versions
 from store.database import Database, sqlite_file
-from store.models import Model
 from store.settings import Settings
 
 SHOWN = 5  # things of one kind that are named; the rest is a number
@@ -149,7 +147,9 @@ def _models(database: Database) -> Finding:
 def _unservable(database: Database) -> dict[str, str]:
     with database.read() as db:
         broken = integrity.unservable_models(db)
-        for model in db.scalars(select(Model).where(Model.name.not_in(broken)).order_by(Model.name)):
+        for model in catalogue.everything(db):
+            if model.name in broken:
+                continue
             head = versions.get(db, model.id, model.head)
             for number in sorted({head.base, head.weights}):
                 blob = versions.weights(db, model.id, number)

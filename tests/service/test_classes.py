@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from learners import refining as publishing
-from store import classes, versions
+from store import bank_rows, classes
 from tests import bombs
 
 Draw = Callable[..., bytes]
@@ -20,14 +20,14 @@ Meanwhile = Callable[[Callable[[], object]], Any]
 def stored_shots(learner: Any, class_id: int) -> int:
     with learner.service.database.read() as db:
         model_id = learner.service.context.version_cache.current(learner.name).model_id
-        return classes.stored_shots(db, model_id, class_id)
+        return classes.count_stored_shots(db, model_id, class_id)
 
 
 def shots_behind(learner: Any, class_id: int) -> int:
     """How many pictures the prototype in force was made from."""
     with learner.service.database.read() as db:
         served = learner.service.context.version_cache.current(learner.name)
-        found = versions.prototype(db, served.model_id, learner.version, class_id)
+        found = bank_rows.prototype(db, served.model_id, learner.version, class_id)
         assert found is not None
         return found.shots
 

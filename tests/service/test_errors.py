@@ -18,8 +18,7 @@ from core.errors import BrokenImage, UnknownBackbone
 from service import errors
 from service.errors import ImageProblem, Problem, ProblemBody, unusable_images
 from service.request_log import RequestLog
-from store.errors import Conflict, LeaseLost, LimitReached, NameTaken, NotThere
-from store.idempotency import KeyReused
+from store.errors import Conflict, KeyReused, LeaseLost, LimitReached, NameTaken, NotThere
 
 Ask = Callable[..., Any]
 

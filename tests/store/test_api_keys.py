@@ -93,7 +93,7 @@ def test_a_key_that_is_not_there_cannot_be_revoked(db: Session) -> None:
 
 def test_an_unknown_scope_makes_no_key(db: Session) -> None:
     """A key that opens nothing would be found out late."""
-    with pytest.raises(NotThere, match=r"no scope 'everything'; there are predict, teach, admin"):
+    with pytest.raises(NotThere, match=r"no scope 'everything'; the scopes are predict, teach, admin"):
         api_keys.create(db, "camera", ["predict", "everything"])
 
     assert api_keys.everything(db) == []
@@ -138,7 +138,7 @@ def test_a_key_cannot_take_the_place_of_another(db: Session) -> None:
     api_keys.ensure(db, GIVEN, "first", ["predict"])
     with pytest.raises(Conflict, match="another key 0123abcd"):
         api_keys.ensure(db, f"pq_0123abcd_{'00' * 32}", "first", ["predict"])
-    with pytest.raises(Conflict, match="was made for 'predict', not for 'admin'"):
+    with pytest.raises(Conflict, match="has the scopes 'predict', not 'admin'"):
         api_keys.ensure(db, GIVEN, "first", ["admin"])
 
     assert api_keys.valid(db)["0123abcd"].scopes == {"predict"}
