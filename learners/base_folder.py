@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import ProtoquadError
+from store.errors import UnusableName
 
 FEWEST = 2  # one picture says nothing of what a class's pictures have in common
 
-Clean = Callable[[str], str]  # a folder's name to a class's; raises ValueError for one that cannot be used
+Clean = Callable[[str], str]  # a folder's name to a class's; raises UnusableName for one that cannot be used
 
 
 class FolderError(ProtoquadError):
@@ -63,7 +64,7 @@ def _named(folders: Sequence[Path], clean: Clean) -> dict[str, Path]:
     for folder in folders:
         try:
             name = clean(folder.name)
-        except ValueError as error:
+        except UnusableName as error:
             raise FolderError(f"the folder {folder} cannot name a class: {error}") from error
         if name in named:
             raise FolderError(f"{named[name]} and {folder} name the same class '{name}'; join them or rename one")

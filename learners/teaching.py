@@ -20,7 +20,7 @@ from learners.blobs import from_blob
 from learners.taught_class import Taught, detect_unknown_with, taught
 from learners.unknown_detection import detect_unknown
 from messaging.notifier import Notifier
-from service.errors import Problem
+from service.problems import Problem
 from service.schemas import ClassBody, Outlier, SessionBody, TaughtBody
 from service.uploads import Upload
 from store import bank_rows, catalogue, classes, idempotency, sessions, versions

@@ -21,11 +21,10 @@ from messaging.notifier import make_notifier
 from protoquad.home_folder import make_home
 from protoquad.plain_errors import Refused, plain_errors, settings
 from protoquad.ready_database import ready_database
-from service.errors import Problem
-from service.uploads import clean_name, model_name
 from store import catalogue
 from store.database import Database
 from store.errors import Conflict
+from store.names import class_name, model_name
 from store.settings import Settings
 
 SHOWN = 20  # skipped files that are named; the rest is a number
@@ -48,10 +47,10 @@ def base(
     """Learn a model's first classes from many pictures. The service may run meanwhile and picks up the result."""
     with plain_errors("stopped; nothing was written"):
         chosen = settings()
-        folders = read_folder(directory, _class_name)
+        folders = read_folder(directory, class_name)
         try:
             with ready_database(chosen) as database:
-                _BaseSession(database, chosen, _model_name(model), folders).run(backbone, epochs)
+                _BaseSession(database, chosen, model_name(model), folders).run(backbone, epochs)
         except OSError as error:
             raise Refused(f"{error.filename or chosen.home}: {error.strerror or error}") from error
 
@@ -132,17 +131,3 @@ class _BaseSession:
 
 def _counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def _class_name(text: str) -> str:
-    try:
-        return clean_name(text)
-    except Problem as problem:
-        raise ValueError(problem.detail) from problem
-
-
-def _model_name(text: str) -> str:
-    try:
-        return model_name(text)
-    except Problem as problem:
-        raise Refused(problem.detail) from problem

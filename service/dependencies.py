@@ -12,13 +12,13 @@ from engine.batching import Batcher
 from engine.version_cache import VersionCache
 from learners.teaching import Changes
 from messaging.notifier import Notifier
-from service.errors import Problem
 from service.metrics import Metrics
+from service.problems import Problem
 from service.session_watch import Watching
 from service.teacher import Teacher
-from service.uploads import model_name
 from store.catalogue import DEFAULT
 from store.database import Database
+from store.names import model_name
 from store.settings import Settings
 
 MOST_ITEMS = 500

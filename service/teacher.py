@@ -23,7 +23,7 @@ from engine.network import Network
 from engine.version_cache import LoadedVersion, VersionCache
 from learners.stored_images import VIEWS_AT_ONCE, own_views, sharp_side, views_to_teach_with
 from learners.teaching import Changes, Idempotency, Lesson, Moved, Outcome
-from service.errors import Problem
+from service.problems import Problem
 from service.schemas import ClassBody
 from service.uploads import Upload
 from store.classes import digest

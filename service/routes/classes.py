@@ -15,14 +15,16 @@ from learners.teaching import Outcome
 from service.auth import requires
 from service.cancellation import while_wanted
 from service.dependencies import AppContext, ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Service
-from service.errors import request_id, responses
 from service.json_body import json_body, read_json
+from service.problems import responses
+from service.request_middleware import request_id
 from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
 from service.session_watch import seconds_to_next_look
-from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
+from service.uploads import IMAGES_BODY, SHOTS_BODY, read_images, read_shots
 from store import catalogue, classes, sessions
 from store.catalogue import DEFAULT
 from store.models import SessionId
+from store.names import class_name
 from store.outages import is_outage
 
 router = APIRouter(tags=["classes"])
@@ -51,8 +53,7 @@ async def teach(
     """Teach a class with 1 to 100 pictures; five are advised. It is servable when the answer arrives."""
     seconds = waiting_time(prefer)
     shots = await read_shots(request, max_images=service.settings.max_shots)
-    name = clean_name(shots.name)
-    teaching = service.teacher.teach(model, name, shots.pictures, request_id(request) or "", key)
+    teaching = service.teacher.teach(model, shots.name, shots.images, request_id(request) or "", key)
     outcome = await while_wanted(request, teaching, service.settings.answer_seconds)
     return await while_wanted(request, _answer(service, model, outcome, seconds), 2 * LONGEST_WAIT)
 
@@ -63,7 +64,7 @@ async def teach(
     response_model=TaughtBody,
     responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507)},
     dependencies=[Depends(requires("teach"))],
-    openapi_extra={"requestBody": PICTURES_BODY("shots")},
+    openapi_extra={"requestBody": IMAGES_BODY("shots")},
     summary="Show more pictures of a class",
 )
 async def add_shots(
@@ -76,7 +77,7 @@ async def add_shots(
 ) -> Response:
     """More pictures of a class. One that lies far from the others is reported as an outlier, and counted in."""
     seconds = waiting_time(prefer)
-    uploads = await read_pictures(request, field="shots", max_images=service.settings.max_shots)
+    uploads = await read_images(request, field="shots", max_images=service.settings.max_shots)
     teaching = service.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key)
     outcome = await while_wanted(request, teaching, service.settings.answer_seconds)
     return await while_wanted(request, _answer(service, model, outcome, seconds), 2 * LONGEST_WAIT)
@@ -123,7 +124,7 @@ def show_class(service: Service, model: ModelName, class_id: ClassNumber) -> Cla
 async def rename_class(request: Request, service: Service, model: ModelName, class_id: ClassNumber) -> ClassBody:
     """Only the name changes: no new version."""
     body = await read_json(request, Rename)
-    return await service.teacher.rename(model, class_id, clean_name(body.name))
+    return await service.teacher.rename(model, class_id, class_name(body.name))
 
 
 @router.delete(

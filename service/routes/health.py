@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Response
 
 from service.auth import requires
 from service.dependencies import Service
-from service.errors import Problem, responses
+from service.problems import Problem, responses
 
 router = APIRouter(tags=["health"])
 

@@ -299,19 +299,19 @@ def test_an_archive_shows_one_moment(birds: Database, exported: Exported) -> Non
                 classes.erase(db, model.id, 3)
         steps.append(copied)
 
-    path = exported(told=taught_meanwhile)
+    path = exported(progress=taught_meanwhile)
 
     archive.read(path, birds, "copy")
     assert content(birds, "copy") == before
     assert content(birds, "birds") != before
 
 
-def test_pictures_are_copied_a_few_at_a_time(exported: Exported, elsewhere: Database) -> None:
-    """Both ways, and each step is told: all of them at once might not fit in memory."""
+def test_images_are_copied_a_few_at_a_time(exported: Exported, elsewhere: Database) -> None:
+    """Both ways, and each step is reported: all of them at once might not fit in memory."""
     out: list[tuple[int, int]] = []
     back: list[tuple[int, int]] = []
 
-    path = exported(told=lambda *step: out.append(step))
+    path = exported(progress=lambda *step: out.append(step))
     archive.read(path, elsewhere, "birds", lambda *step: back.append(step))
 
     total = 3 + 3 + 20 + 2 + 2 + 3 + 1

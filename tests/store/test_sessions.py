@@ -243,7 +243,7 @@ def test_a_lost_worker_is_too_late_for_anything(db: Session, model: Model) -> No
         lambda: sessions.release(db, old.id, 1),
         lambda: sessions.fenced(db, old.id, 1),
     ):
-        with pytest.raises(LeaseLost, match="no longer attempt 1's"):
+        with pytest.raises(LeaseLost, match="attempt 1 no longer holds"):
             act()
     assert (row.status, row.owner, row.attempt, row.version, row.progress) == ("running", "next", 2, None, None)
     assert sessions.fenced(db, row.id, 2) is row
