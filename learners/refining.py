@@ -34,6 +34,7 @@ from store import bank_rows, catalogue, classes, lineage, pruning, sessions, ver
 from store.bank_rows import PrototypeRow, StatisticsRow
 from store.classes import StoredImage
 from store.database import Database
+from store.errors import LeaseLost
 from store.models import Model, Version
 from store.settings import Settings
 from workers.lease import Claim
@@ -112,7 +113,9 @@ class Publisher:
         raise RuntimeError("the model changed faster than a session's result could be written")
 
     def _situation(self, db: Session) -> Situation:
-        model = db.get_one(Model, self.claim.model_id)
+        model = catalogue.find_by_id(db, self.claim.model_id)
+        if model is None:
+            raise LeaseLost("the model was deleted")
         head = versions.servable(db, model.id, model.head)
         start = self.material.head
         overruled = None

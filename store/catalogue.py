@@ -46,6 +46,11 @@ def find(db: Session, name: str) -> Model | None:
     return db.scalars(select(Model).where(Model.name == name)).one_or_none()
 
 
+def find_by_id(db: Session, model_id: ModelId) -> Model | None:
+    """None if the model was deleted."""
+    return db.get(Model, model_id)
+
+
 def get(db: Session, name: str) -> Model:
     model = find(db, name)
     if model is None:

@@ -25,10 +25,10 @@ from learners.loading import learner, trained
 from learners.refining import Learnt, Material, Publisher
 from learners.stored_images import AUGMENTED, seen
 from messaging.notifier import Notifier, NullNotifier
-from store import classes, sessions, versions
+from store import catalogue, classes, sessions, versions
 from store.database import Database
 from store.errors import LeaseLost
-from store.models import Model, SessionId
+from store.models import SessionId
 from store.outages import frames, is_outage, summary
 from store.settings import Settings
 from workers.heartbeat import Heartbeat
@@ -159,7 +159,7 @@ class SessionWorker:
 
     def _material(self, claim: Claim) -> Material:
         with self.database.read() as db:
-            model = db.get(Model, claim.model_id)
+            model = catalogue.find_by_id(db, claim.model_id)
             if model is None:
                 raise LeaseLost("the model was deleted")
             head = versions.servable(db, model.id, model.head)
