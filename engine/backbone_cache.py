@@ -1,6 +1,6 @@
 """Backbones kept in memory: each built once for learning, compiled once for serving.
 
-Asking for one that is ready never waits. Two callers who ask for the same one wait for one load, in a thread of its own.
+Asking for one that is ready never waits. Callers who ask for the same one wait for one load, in a thread of its own.
 """
 
 import threading

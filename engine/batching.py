@@ -21,14 +21,11 @@ from torch import Tensor
 
 from core.images import joined
 from engine.compiled_module import CompiledModule, on_one_core
+from engine.errors import Overloaded
 from engine.gathering import Found, Gathering, Read
 from engine.network import Network
 
 log = structlog.get_logger()
-
-
-class Overloaded(Exception):
-    """More pictures wait than may."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,10 @@ from torch import Tensor
 from core.errors import ImageError, ImageTooCostly
 from core.image_cost import Cost, inspect
 from core.images import Framing, decode
-from engine.batching import Overloaded
 from engine.cores import usable_cores
 from engine.decoder_process import SECONDS, STORED_SECONDS
+from engine.errors import BadImage, Overloaded, UnusableImages
 from learners.stored_images import DECODER, STORED, own_views, sharp_side, small_form
-from service.errors import ImageProblem, unusable_images
 from service.uploads import Upload
 from store.classes import StoredImage
 
@@ -98,7 +97,7 @@ def hand_over(uploads: Sequence[Upload], look: Look, to: Callable[[list[Tensor]]
     Where that cannot be, the answer says why; when nobody waits for the answer any more, no more is done.
     """
 
-    def then(found: "list[Seen | ImageProblem]") -> None:
+    def then(found: "list[Seen | BadImage]") -> None:
         to([seen.view for seen in _usable(found)])
 
     _Round(_looking(look, len(uploads)), uploads, then, answer).begin()
@@ -137,19 +136,19 @@ def _seen(look: Look, data: bytes, *, keeps: bool = False) -> "Seen | _Later[See
 
 def _looking(
     look: Look, total: int, *, keeps: bool = False
-) -> "Callable[[Upload], Seen | ImageProblem | _Later[Seen | ImageProblem]]":
+) -> "Callable[[Upload], Seen | BadImage | _Later[Seen | BadImage]]":
     """As `_seen`, of uploads; a bad one is a problem, and one that is too costly ends the request at once."""
 
-    def told(upload: Upload, work: Callable[[], Result]) -> Result | ImageProblem:
+    def told(upload: Upload, work: Callable[[], Result]) -> Result | BadImage:
         try:
             return work()
         except ImageError as error:
-            problem = ImageProblem(index=upload.index, filename=upload.filename, reason=str(error))
+            problem = BadImage(upload.index, upload.filename, str(error))
             if isinstance(error, ImageTooCostly):
-                raise unusable_images([problem], total) from None
+                raise UnusableImages([problem], total) from None
             return problem
 
-    def one(upload: Upload) -> "Seen | ImageProblem | _Later[Seen | ImageProblem]":
+    def one(upload: Upload) -> "Seen | BadImage | _Later[Seen | BadImage]":
         found = told(upload, lambda: _seen(look, upload.data, keeps=keeps))
         if not isinstance(found, _Later):
             return found
@@ -159,10 +158,10 @@ def _looking(
     return one
 
 
-def _usable(found: "Sequence[Seen | ImageProblem]") -> list[Seen]:
-    bad = [one for one in found if isinstance(one, ImageProblem)]
+def _usable(found: "Sequence[Seen | BadImage]") -> list[Seen]:
+    bad = [one for one in found if isinstance(one, BadImage)]
     if bad:
-        raise unusable_images(bad, len(found))
+        raise UnusableImages(bad, len(found))
     return [one for one in found if isinstance(one, Seen)]
 
 

@@ -45,7 +45,7 @@ class SingleFlight(Generic[Key, Value]):
         self._threads = 0
 
     def start(self, key: Key, work: Callable[[], Value]) -> "Future[Value]":
-        """The load of this key that is already running or waiting, or a new one. Raises Busy when there are too many."""
+        """The load of this key that is running or waiting already, or a new one. Raises Busy if there are too many."""
         with self._lock:
             future = self._futures.get(key)
             if future is not None:

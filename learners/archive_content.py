@@ -18,7 +18,7 @@ from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights, weights_of
 from engine.pretrained import as_it_comes
 from learners.stored_images import views_of
-from store.archive_checks import LARGEST_NUMBER
+from store.archive_bank_checks import LARGEST_NUMBER
 from store.archive_file import Flaw
 from store.settings import Settings
 

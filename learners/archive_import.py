@@ -11,10 +11,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from learners.archive_content import ArchiveContent
 from migrations import schema
 from store import archive
-from store.archive import Label, Progress, UnusableArchive
+from store.archive import Label
 from store.archive_file import Flaw
 from store.database import Database
-from store.errors import SchemaMismatch
+from store.errors import SchemaMismatch, UnusableArchive
+from store.row_progress import Progress, no_progress
 from store.settings import Settings
 
 
@@ -27,7 +28,7 @@ class Checked:
 
 
 @contextmanager
-def checked(file: Path, settings: Settings, progress: Progress = archive.silent) -> Iterator[Checked]:
+def checked(file: Path, settings: Settings, progress: Progress = no_progress) -> Iterator[Checked]:
     """Raises `UnusableArchive` or `SchemaMismatch` before anything is written. The file is not changed."""
     label = archive.label(file)
     try:

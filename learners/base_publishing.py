@@ -21,7 +21,7 @@ from learners.loading import base_blob
 from learners.publishing import Draft, HeadMoved, publish
 from learners.stored_images import AUGMENTED, embed_stored
 from learners.taught_class import TaughtClass, learn_class
-from store import catalogue, classes, versions
+from store import bank_rows, catalogue, classes, versions
 from store.database import Database
 from store.errors import Conflict, LimitReached, NameTaken
 from store.models import Model, ModelId, Version, VersionNumber
@@ -65,7 +65,7 @@ def find_target(db: Session, name: str, settings: Settings, new: Sequence[str]) 
         )
     _require_free(db, name, model.id, new)
     living = classes.living(db, model.id)
-    known = tuple(ClassId(c) for c in versions.class_ids(db, model.id, head.number) if c in living)
+    known = tuple(ClassId(c) for c in bank_rows.class_ids(db, model.id, head.number) if c in living)
     _require_within_limit(len(known) + len(new), settings)
     return Target(model.id, model.backbone, head, model.last_class, known)
 

@@ -11,7 +11,7 @@ from core.space import Space
 from learners.blobs import to_blob
 from learners.taught_class import TaughtClass
 from learners.unknown_detection import UnknownDetection, detect_unknown, nearest_other
-from store.versions import PrototypeRow
+from store.bank_rows import PrototypeRow
 
 HeldOut = Mapping[ClassId, Tensor]  # distances of images of each class to its prototype made without them
 Added = Mapping[ClassId, TaughtClass]  # classes that the session did not learn and its network has seen since

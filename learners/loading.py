@@ -16,9 +16,9 @@ from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights
 from learners.blobs import from_blob, stacked
 from learners.calibrated_bank import HeldOut
-from store import versions
+from store import bank_rows, versions
+from store.bank_rows import COPIES, KnownClass
 from store.models import ModelId, Version
-from store.versions import COPIES, Remembered
 
 NO_LIMIT = float("inf")
 
@@ -78,7 +78,7 @@ def certainty_of(version: Version) -> Certainty:
 
 def classifier_of_version(db: Session, version: Version, space: Space, dim: int) -> tuple[NearestClassMean, HeldOut]:
     """All that serving a version needs beside its network."""
-    rows = versions.remembered(db, version.model_id, version.number)
+    rows = bank_rows.read_bank(db, version.model_id, version.number)
     means = Means(
         tuple(ClassId(row.class_id) for row in rows),
         torch.tensor([row.shots for row in rows], dtype=torch.long),
@@ -90,16 +90,16 @@ def classifier_of_version(db: Session, version: Version, space: Space, dim: int)
 
 def learner_of_version(db: Session, backbone: Backbone, version: Version, stored: VersionWeights) -> LearnerState:
     """Everything that a session needs."""
-    rows = versions.remembered(db, version.model_id, version.number, copies=COPIES)
+    rows = bank_rows.read_bank(db, version.model_id, version.number, copies=COPIES)
     return LearnerState(backbone.name, stored.weights, stored.space, _bank(rows, backbone.dim))
 
 
 def held_out_of(db: Session, model_id: ModelId, number: int) -> dict[ClassId, Tensor]:
-    rows = versions.remembered(db, model_id, number)
+    rows = bank_rows.read_bank(db, model_id, number)
     return {ClassId(row.class_id): from_blob(row.held_out) for row in rows if row.held_out}
 
 
-def _bank(rows: Sequence[Remembered], dim: int) -> PrototypeBank:
+def _bank(rows: Sequence[KnownClass], dim: int) -> PrototypeBank:
     if not rows:
         return PrototypeBank.empty(dim, COPIES)
     nothing = bytes(4 * dim)

@@ -26,11 +26,13 @@ from learners.publishing import Draft, on_head, publish
 from learners.refining import Claim, Learned, Material
 from learners.stored_images import AUGMENTED, embed_stored
 from learners.taught_class import PRIOR_SHOTS, TaughtClass, learn_class
-from store import classes, sessions, versions
+from store import bank_rows, catalogue, classes, lineage, pruning, sessions, versions
+from store.bank_rows import StatisticsRow
 from store.database import Database
+from store.errors import LeaseLost
 from store.models import Model, Version
 from store.settings import Settings
-from store.versions import NewVersion, StatisticsRow
+from store.versions import NewVersion
 
 log = structlog.get_logger()
 
@@ -73,7 +75,9 @@ class RefinedVersion:
 
     def _prepare(self) -> Draft[tuple[Version, str]]:
         with self.database.read() as db:
-            model = db.get_one(Model, self.claim.model_id)
+            model = catalogue.find_by_id(db, self.claim.model_id)
+            if model is None:
+                raise LeaseLost("the model was deleted")
             head = versions.servable(db, model.id, model.head)
             living = classes.living(db, model.id)
             overruled = self._overruled(db, head)
@@ -87,7 +91,7 @@ class RefinedVersion:
     def _overruled(self, db: Session, head: Version) -> str | None:
         """Why the result cannot stand on this head, if it cannot."""
         start = self.material.head
-        if not versions.descends(db, head.model_id, head.number, start.number):
+        if not lineage.descends(db, head.model_id, head.number, start.number):
             return f"version {head.number} was activated while the session ran on version {start.number}"
         if head.weights != start.weights:
             return f"version {head.number} brought other weights while the session ran on version {start.number}"
@@ -114,7 +118,7 @@ class RefinedVersion:
             queue, request_id = self.settings.session_queue, self.claim.request_id
             sessions.enqueue(db, model, delay=0, patience=0, queue=queue, request_id=request_id)
         else:
-            classes.settle(db, model.id, refined)
+            classes.mark_learned(db, model.id, refined)
         return version, model.name
 
     def _promote(
@@ -140,8 +144,8 @@ class RefinedVersion:
             statistics=self._statistics(bank),
         )
         version = self._write(db, model, new)
-        classes.settle(db, model.id, refined)
-        versions.prune(db, model, self.settings.keep_versions)
+        classes.mark_learned(db, model.id, refined)
+        pruning.prune(db, model, self.settings.keep_versions)
         return version, model.name
 
     def _write(self, db: Session, model: Model, new: NewVersion) -> Version:
@@ -186,10 +190,10 @@ class RefinedVersion:
     ) -> dict[ClassId, TaughtClass]:
         """Classes of the head that the session did not see as they are, embedded by its network."""
         with self.database.read() as db:
-            present = versions.class_ids(db, head.model_id, head.number)
+            present = bank_rows.class_ids(db, head.model_id, head.number)
             missed = [c for c in present if c in living and ClassId(c) not in bank]
             images = classes.shots_of(db, head.model_id, missed)
-            known_by_head = versions.remembered(db, head.model_id, head.number) if missed else []
+            known_by_head = bank_rows.read_bank(db, head.model_id, head.number) if missed else []
         views = embed_stored(self.learned.backbone.framing, self.learned.trunk, images, self.augmented)
         if views is None:
             return {}

@@ -16,7 +16,7 @@ from engine.backbone_cache import BackboneCache
 from engine.compiled_module import CompiledModule
 from learners.loading import VersionWeights, learner_of_version, weights_of_version
 from learners.stored_images import AUGMENTED, embed_stored
-from store import classes, versions
+from store import catalogue, classes, versions
 from store.classes import StoredImage
 from store.database import Database
 from store.errors import LeaseLost
@@ -62,7 +62,7 @@ class Learned:
 def read_material(database: Database, backbones: BackboneCache, claim: Claim, settings: Settings) -> Material:
     """Raises LeaseLost if the model was deleted."""
     with database.read() as db:
-        model = db.get(Model, claim.model_id)
+        model = catalogue.find_by_id(db, claim.model_id)
         if model is None:
             raise LeaseLost("the model was deleted")
         head = versions.servable(db, model.id, model.head)
@@ -79,7 +79,7 @@ def read_material(database: Database, backbones: BackboneCache, claim: Claim, se
             classes.living(db, model.id),
             waiting,
             classes.shots_of(db, model.id, waiting),
-            classes.watching(db, model.id, parent.bank.class_ids, settings.guard_pictures),
+            classes.guard_set(db, model.id, parent.bank.class_ids, settings.guard_images),
         )
 
 

@@ -1,7 +1,7 @@
 """Stored images as sessions learn from them: views, and the trunk's activations of the views.
 
-The augmented views of an image are drawn with a seed from its own digest, so every process makes the same ones. An image
-that is costly to decode is stored with a small form of it, which gives the same views.
+The augmented views of an image are drawn with a seed from its own digest, so every process makes the same ones. An
+image that is costly to decode is stored with a small form of it, which gives the same views.
 """
 
 import io

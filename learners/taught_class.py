@@ -14,7 +14,7 @@ from core.prototypes import mean_prototypes, supported
 from core.views import LabelledViews
 from learners.blobs import to_blob
 from learners.unknown_detection import UnknownDetection, detect_unknown, nearest_other
-from store.versions import PrototypeRow
+from store.bank_rows import PrototypeRow
 
 PRIOR_SHOTS = IncrementalConfig().prior_shots
 UNNUMBERED = ClassId(0)  # a new class: it gets its id when it is written, and ids begin at 1

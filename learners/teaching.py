@@ -23,13 +23,14 @@ from learners.taught_answer import Idempotency, Outcome, Shot, answer_of, outlie
 from learners.taught_class import UNNUMBERED, TaughtClass, detect_unknown_with, learn_class
 from learners.unknown_detection import detect_unknown
 from learners.version_loader import LoadedVersion
-from store import catalogue, classes, sessions, versions
+from store import bank_rows, catalogue, classes, sessions, versions
+from store.bank_rows import PrototypeRow
 from store.classes import StoredImage
 from store.database import Database
 from store.errors import Conflict, LimitReached
 from store.models import ClassRow, Model, ModelId, SessionId, Version, VersionNumber
 from store.settings import Settings
-from store.versions import NewVersion, PrototypeRow
+from store.versions import NewVersion
 
 
 class Notifier(Protocol):
@@ -133,7 +134,7 @@ class Teaching:
 
             def store(db: Session, row: Model, session: SessionId) -> ClassRow:
                 taught = classes.get(db, row.id, class_id)
-                if classes.stored_shots(db, row.id, class_id) != already:
+                if classes.count_stored_shots(db, row.id, class_id) != already:
                     raise Conflict(f"class {class_id} was given other shots at the same time; try again")
                 taught.shots, taught.revision = new.shots, taught.revision + 1
                 if earlier is None:
@@ -187,7 +188,7 @@ class Teaching:
 
         def write(db: Session, row: Model) -> tuple[Version, SessionId | None]:
             version = versions.activate(db, row, number, classes.living(db, row.id))
-            known = set(versions.class_ids(db, row.id, version.number))
+            known = set(bank_rows.class_ids(db, row.id, version.number))
             waits = any(waiting.id in known for waiting in classes.waiting(db, row.id))
             # The session that was theirs may have found another head.
             return version, self._enqueue(db, row, request_id) if waits else None
@@ -246,7 +247,7 @@ class Teaching:
         with self.database.read() as db:
             if classes.get(db, head.model_id, class_id).shots <= already:
                 return None
-            known = versions.prototype(db, head.model_id, head.number, class_id)
+            known = bank_rows.prototype(db, head.model_id, head.number, class_id)
         return from_blob(known.vector) if known and known.vector else None
 
     def _enqueue(self, db: Session, model: Model, request_id: str) -> SessionId:

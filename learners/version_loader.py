@@ -14,10 +14,10 @@ from engine.version_cache import Head
 from learners.blobs import from_blob
 from learners.calibrated_bank import HeldOut
 from learners.loading import certainty_of, classifier_of_version, weights_of_version
-from store import catalogue, classes, versions
+from store import bank_rows, catalogue, classes, versions
+from store.bank_rows import PrototypeRow
 from store.database import Database
 from store.models import Model, ModelId, Version
-from store.versions import PrototypeRow
 
 NETWORKS_KEPT = 4  # compiled ones: many versions share their weights
 SECONDS_FOR_A_BACKBONE = 5.0  # enough to read one that was compiled before
@@ -93,7 +93,7 @@ class VersionLoader:
             version = versions.servable(db, row.id, row.head)
             names = classes.names(db, row.id)
             if known is not None and known.network.key == (row.id, version.weights):
-                changes = versions.changes(db, row.id, known.number, version.number)
+                changes = bank_rows.changes(db, row.id, known.number, version.number)
                 if changes is not None:
                     return replace(known.followed_by(version, changes, names), renames=row.renames)
             return self._loaded(db, row, version, names)

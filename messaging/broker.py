@@ -31,7 +31,9 @@ def celery_app(url: str, *, seconds_to_answer: float = SECONDS_TO_ANSWER) -> Cel
     app.conf.update(
         broker_read_url=url,  # both by name: CELERY_BROKER_URL, set for another program, would override `broker`
         broker_write_url=url,
-        broker_use_ssl={"ssl_cert_reqs": "required"} if url.startswith("rediss:") else False,  # unless the URL says otherwise
+        broker_use_ssl={"ssl_cert_reqs": "required"}
+        if url.startswith("rediss:")
+        else False,  # unless the URL says otherwise
         # A message whose acknowledgement got lost would keep its consumer from ever getting the next one.
         task_queues={name: {"exchange": name, "routing_key": name, "no_ack": True} for name in QUEUES},
         task_serializer="json",

@@ -18,6 +18,7 @@ from protoquad.whole_files import embedded_file, plain_file_errors, put_in_place
 from store import archive, classes, names
 from store.database import Database
 from store.models import Model
+from store.row_progress import Progress
 from store.settings import Settings
 
 MEGABYTE = 2**20
@@ -53,7 +54,7 @@ def import_(
             _summarise(database, arrived)
 
 
-def _export(database: Database, model: str, file: Path, progress: archive.Progress, *, force: bool) -> None:
+def _export(database: Database, model: str, file: Path, progress: Progress, *, force: bool) -> None:
     """Written to a temporary file first and renamed once it is complete."""
     with TemporaryDirectory(dir=file.parent, prefix=".protoquad-export-") as folder:
         path = Path(folder) / "archive"

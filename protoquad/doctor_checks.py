@@ -116,7 +116,9 @@ def _references(database: Database) -> Finding:
     if dangling:
         rows = [f"{_counted(number, 'row')} of {table}" for table, number in dangling.items()]
         return Finding(
-            "problem", "references", f"{_named(rows)} refer to rows that do not exist: restore the database from a backup"
+            "problem",
+            "references",
+            f"{_named(rows)} refer to rows that do not exist: restore the database from a backup",
         )
     return Finding("ok", "references", "every reference points to an existing row")
 

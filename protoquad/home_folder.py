@@ -72,7 +72,9 @@ def unusable(file: Path, error: BaseException) -> str:
         return f"the database {file} is damaged ({error}); restore it from a backup"
     if code == sqlite3.SQLITE_FULL:
         return f"the database {file} cannot be written: the disk is full; make room on it"
-    return f"the database {file} cannot be used: {error}; check that its disk has room and that this user may write there"
+    return (
+        f"the database {file} cannot be used: {error}; check that its disk has room and that this user may write there"
+    )
 
 
 def too_open(home: Path, file: Path | None) -> list[Path]:

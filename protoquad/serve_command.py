@@ -1,7 +1,6 @@
 """`protoquad serve`: the API and, with the embedded database, a worker process beside it."""
 
 import contextlib
-import ipaddress
 import signal
 import socket
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from protoquad.plain_errors import Refused, plain_errors, settings
 from protoquad.ready_database import ready_database
 from protoquad.worker_process import WorkerProcess
 from service.app import create_app
+from service.auth import is_loopback
 from service.server import Server
 from store import api_keys
 from store.database import Database, sqlite_file
@@ -77,13 +77,6 @@ def _look_after_files(database: Database, chosen: Settings) -> None:
         log.warning(warning)
     if database.write_ahead_log:  # a service that was killed may have left erased images in it
         database.write_ahead_log.truncate_soon()
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextlib.contextmanager

@@ -27,8 +27,8 @@ from service.app_context import AppContext
 from service.auth import KeyRing
 from service.dependencies import named_model
 from service.limits import BodyLimit
-from service.metrics import Metrics, RequestDurations
-from service.request_log import RequestLog
+from service.metrics import Metrics
+from service.request_middleware import RequestMiddleware
 from service.routes import classes, health, models, predict, sessions, versions
 from store import catalogue
 from store.catalogue import DEFAULT
@@ -72,8 +72,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         seconds=settings.body_seconds,
         all_bytes=settings.max_bodies_bytes,
     )
-    app.add_middleware(RequestDurations, metrics=app.state.metrics)
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestMiddleware, metrics=app.state.metrics)
     app.router.routes.extend(predict.PLAIN)  # first: most requests are these
     scoped = APIRouter()
     for resource in (predict, classes, sessions, versions):

@@ -1,4 +1,4 @@
-"""Work for a caller is work for nobody once the caller has left, or once it has taken too long."""
+"""Ends the work for a request when its caller has left, or when it takes too long."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -7,11 +7,11 @@ import anyio
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from service.errors import Problem
+from service.problems import Problem
 
 WHEN_GONE = "protoquad.when_gone"
-"""In the scope of a request: tells its connection whom to call when the client leaves. To ask by ASGI alone would take
-a task of its own for every request."""
+"""In the scope of a request: a function that registers a callback for when the client leaves. With ASGI alone every
+request would need another task for that."""
 
 Result = TypeVar("Result")
 WhenGone = Callable[[Callable[[], object]], None]
@@ -20,8 +20,8 @@ WhenGone = Callable[[Callable[[], object]], None]
 async def while_wanted(request: Request, work: Awaitable[Result], seconds: float) -> Result:
     """The result of the work, which is cancelled when the caller leaves or the time is over.
 
-    Cancelled by a scope of anyio's, which waits for a thread that is at work: a transaction that has begun is written
-    to its end, and no more threads are busy than may be.
+    A scope of anyio cancels it and waits for a running thread: a transaction that has begun is completed, and no more
+    threads are busy than allowed.
     """
     gone = False
 
@@ -39,5 +39,5 @@ async def while_wanted(request: Request, work: Awaitable[Result], seconds: float
 
 
 def _too_long(seconds: float) -> Problem:
-    detail = f"the service was not done with this within {seconds:g} seconds; try again later"
+    detail = f"the service could not do this within {seconds:g} seconds; try again later"
     return Problem(503, "It takes too long", detail, slug="overloaded", headers={"Retry-After": "5"})

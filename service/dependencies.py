@@ -9,9 +9,9 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Query, Request
 
 from service.app_context import AppContext
-from service.errors import Problem
-from service.uploads import model_name
+from service.problems import Problem
 from store.catalogue import DEFAULT
+from store.names import model_name
 
 MAX_ITEMS = 500
 

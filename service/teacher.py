@@ -20,7 +20,7 @@ from learners.stored_images import VIEWS_AT_ONCE, own_views, sharp_side, views_t
 from learners.taught_answer import Idempotency, Outcome
 from learners.teaching import Lesson, Teaching
 from learners.version_loader import LoadedVersion
-from service.errors import Problem
+from service.problems import Problem
 from service.uploads import Upload
 from store.classes import digest
 from store.errors import LimitReached, NameTaken

@@ -1,7 +1,7 @@
-"""Rows out of an archive: each value of the type that its column has here, or a `Flaw`.
+"""Rows of an archive: each value has the type of its column here, otherwise a `Flaw` is raised.
 
-SQLite stores any type in any column, so nothing is known of a value before it was looked at. Checking an archive and
-copying it read its rows through the same function: what is copied has always been checked.
+SQLite stores any type in any column, so every value must be checked. Checking an archive and copying it read its rows
+through the same function: nothing is copied that was not checked.
 """
 
 import json
@@ -19,7 +19,7 @@ from store.models import Moment
 
 LARGEST_JSON = 2 * 2**20  # bytes: a rollback lists the classes that it left out, a hundred thousand at most
 DEEPEST_JSON = 20
-LARGEST_COUNT = 2**30  # of what an INTEGER of PostgreSQL holds: a model can still count on
+LARGEST_COUNT = 2**30  # half of what an INTEGER of PostgreSQL holds, so that the model can go on counting
 LARGEST_ID = 2**63 - 1
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -27,7 +27,7 @@ _SHOWN = 40
 
 
 def rows(connection: sqlite3.Connection, table: Table) -> Iterator[dict[str, Any]]:
-    """In the order they were written in, one at a time."""
+    """The rows in the order in which they were written, one at a time."""
     names = ", ".join(f'"{column.name}"' for column in table.columns)
     found = connection.execute(f'SELECT {names} FROM "{table.name}" NOT INDEXED ORDER BY rowid')
     readers = [(column.name, _reader(column)) for column in table.columns]
@@ -126,7 +126,7 @@ def _json(value: Any) -> dict[str, Any]:
 
 
 def _require_plain(value: Any, depth: int) -> None:
-    """Only what can be answered to a caller: no infinity, no half of a character, no numbers beyond 64 bits."""
+    """Only what an answer can contain: no infinity, no half of a surrogate pair, no numbers beyond 64 bits."""
     if depth < 0:
         raise ValueError(f"nested deeper than {DEEPEST_JSON}")
     if isinstance(value, dict):
@@ -137,12 +137,12 @@ def _require_plain(value: Any, depth: int) -> None:
             _require_plain(inner, depth - 1)
     elif isinstance(value, str) and _CONTROL.search(value):
         raise ValueError("control characters")
-    elif isinstance(value, int | float) and not abs(value) <= LARGEST_ID:  # so that infinity is none either
+    elif isinstance(value, int | float) and not abs(value) <= LARGEST_ID:  # true for NaN, too
         raise ValueError("a number that is not finite, or of more than 64 bits")
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _READERS: dict[Any, Callable[[Any], Any]] = {
@@ -155,7 +155,7 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
 
 
 def _shown(value: Any) -> str:
-    """A stranger's value as much as an error repeats of it."""
+    """The part of a value that an error repeats."""
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     if isinstance(value, str):

@@ -17,9 +17,9 @@ from learners.blobs import to_blob
 from learners.loading import base_blob, weights_blob
 from migrations import schema
 from store import archive, catalogue, classes, versions
+from store.bank_rows import COPIES, PrototypeRow, StatisticsRow
 from store.database import Database
 from store.models import VersionNumber
-from store.versions import COPIES, PrototypeRow, StatisticsRow
 from tests.painted import picture
 
 BACKBONE = "resnet32"

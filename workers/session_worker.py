@@ -138,7 +138,7 @@ class SessionWorker:
     def _failed(self, claim: Claim, error: str) -> None:
         try:
             with self.database.write() as db:
-                sessions.failed(db, claim.session_id, claim.attempt, error, attempts=self.settings.attempts)
+                sessions.record_failure(db, claim.session_id, claim.attempt, error, attempts=self.settings.attempts)
         except LeaseLost as lost:
             log.warning("session lost", reason=str(lost))
 
@@ -200,6 +200,6 @@ class _ProgressReporter:
 
     def _write(self, data: dict[str, Any]) -> None:
         with self.database.write() as db:
-            cancelled = sessions.progressed(db, self.claim.session_id, self.claim.attempt, data)
+            cancelled = sessions.record_progress(db, self.claim.session_id, self.claim.attempt, data)
         if cancelled:  # the lease would hear of it too, but a session may be over before it is next renewed
             raise SessionCancelled(f"session {self.claim.session_id} was cancelled")

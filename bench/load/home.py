@@ -20,10 +20,10 @@ from learners.loading import weights_blob
 from migrations import schema
 from protoquad.plain_errors import Refused, plain_errors, settings
 from store import catalogue, versions
+from store.bank_rows import PrototypeRow
 from store.database import Database, now
 from store.models import ClassRow, Model
 from store.settings import DATABASE
-from store.versions import PrototypeRow
 
 
 @contextmanager

@@ -16,14 +16,16 @@ from service.app_context import AppContext
 from service.auth import requires
 from service.cancellation import while_wanted
 from service.dependencies import ClassNumber, Context, Cursor, IdempotencyKey, Limit, ModelName
-from service.errors import request_id, responses
 from service.json_body import json_body, read_json
+from service.problems import responses
+from service.request_middleware import request_id
 from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
 from service.session_watch import seconds_to_next_poll
-from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
+from service.uploads import IMAGES_BODY, SHOTS_BODY, read_images, read_shots
 from store import catalogue, classes, sessions
 from store.catalogue import DEFAULT
 from store.models import SessionId
+from store.names import class_name
 from store.outages import is_outage
 
 router = APIRouter(tags=["classes"])
@@ -52,7 +54,7 @@ async def teach(
     """Teach a class with 1 to 100 images; five are advised. It is servable when the answer arrives."""
     seconds = waiting_time(prefer)
     shots = await read_shots(request, max_images=context.settings.max_shots)
-    teaching = context.teacher.teach(model, shots.name, shots.pictures, request_id(request) or "", key)
+    teaching = context.teacher.teach(model, shots.name, shots.images, request_id(request) or "", key)
     outcome = await while_wanted(request, teaching, context.settings.answer_seconds)
     return await while_wanted(request, _answer(context, model, outcome, seconds), 2 * LONGEST_WAIT)
 
@@ -63,7 +65,7 @@ async def teach(
     response_model=TaughtBody,
     responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507)},
     dependencies=[Depends(requires("teach"))],
-    openapi_extra={"requestBody": PICTURES_BODY("shots")},
+    openapi_extra={"requestBody": IMAGES_BODY("shots")},
     summary="Add shots to a class",
 )
 async def add_shots(
@@ -76,7 +78,7 @@ async def add_shots(
 ) -> Response:
     """More shots of a class. One that lies far from the others is reported as an outlier, and still counts."""
     seconds = waiting_time(prefer)
-    uploads = await read_pictures(request, field="shots", max_images=context.settings.max_shots)
+    uploads = await read_images(request, field="shots", max_images=context.settings.max_shots)
     teaching = context.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key)
     outcome = await while_wanted(request, teaching, context.settings.answer_seconds)
     return await while_wanted(request, _answer(context, model, outcome, seconds), 2 * LONGEST_WAIT)
@@ -123,7 +125,7 @@ def show_class(context: Context, model: ModelName, class_id: ClassNumber) -> Cla
 async def rename_class(request: Request, context: Context, model: ModelName, class_id: ClassNumber) -> ClassBody:
     """Only the name changes: no new version."""
     body = await read_json(request, Rename)
-    row, active = await context.teacher.rename(model, class_id, clean_name(body.name))
+    row, active = await context.teacher.rename(model, class_id, class_name(body.name))
     return ClassBody.of(row, known=class_id in active.classifier.known_ids)
 
 
@@ -173,7 +175,7 @@ async def _answer(context: AppContext, model: str, outcome: Outcome, seconds: fl
 async def _session_over(context: AppContext, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:
     """The session once it is over, if that is in time."""
     began = time.monotonic()
-    model_id = (await run_sync(context.versions.current, model)).model_id
+    model_id = (await run_sync(context.versions.active, model)).model_id
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not context.stopping:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Response
 
 from service.auth import requires
 from service.dependencies import Context
-from service.errors import Problem, responses
+from service.problems import Problem, responses
 
 router = APIRouter(tags=["health"])
 

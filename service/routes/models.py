@@ -11,13 +11,13 @@ from service.app_context import AppContext
 from service.auth import requires
 from service.cancellation import while_wanted
 from service.dependencies import Context, ModelName, named_model
-from service.errors import Problem, responses
 from service.json_body import json_body, read_json
+from service.problems import Problem, responses
 from service.schemas import ModelBody, NewModel, Page
-from service.uploads import model_name
 from store import catalogue, classes
 from store.catalogue import DEFAULT
 from store.errors import NameTaken
+from store.names import model_name
 
 router = APIRouter(prefix="/models", tags=["models"])
 

@@ -17,10 +17,10 @@ from engine.version_cache import LoadedVersion, Nearest
 from service.auth import requires
 from service.cancellation import while_wanted
 from service.dependencies import AppContext, context_of, model_of
-from service.errors import responses
-from service.request_log import note
+from service.problems import responses
+from service.request_middleware import note
 from service.schemas import PredictionsBody
-from service.uploads import PICTURES_BODY, Upload, read_pictures
+from service.uploads import IMAGES_BODY, Upload, read_images
 
 router = APIRouter(tags=["predict"])
 
@@ -34,13 +34,13 @@ DIGITS = 6  # of a confidence or distance; beyond them lies the rounding of the 
     response_model=PredictionsBody,
     responses=responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
     dependencies=[Depends(requires("predict"))],
-    openapi_extra={"requestBody": PICTURES_BODY("images")},
+    openapi_extra={"requestBody": IMAGES_BODY("images")},
     summary="Predict",
 )
 async def predict(request: Request, top_k: TopK = 5, version: Pinned = None) -> Response:
     """What is on 1 to 64 pictures. Where a picture is like nothing that was taught, `unknown` is true."""
     service, model = context_of(request), model_of(request)  # by hand: dependencies cost more, and this must be quick
-    uploads = await read_pictures(request, field="images", max_images=service.settings.max_images)
+    uploads = await read_images(request, field="images", max_images=service.settings.max_images)
     served = service.version_cache.ready(model, version)
     if served is None:  # the database has to be asked
         loading = service.version_cache.loaded(model, version)

@@ -14,8 +14,8 @@ from starlette.types import Message, Receive, Scope, Send
 from service.app_context import AppContext
 from service.auth import requires
 from service.dependencies import Context, Cursor, Limit, ModelName, SessionInPath
-from service.errors import RETRY_SECONDS, Problem, responses
-from service.request_log import note
+from service.problems import RETRY_SECONDS, Problem, responses
+from service.request_middleware import note
 from service.schemas import Page, SessionBody
 from service.session_watch import News, Places
 from store import catalogue, sessions

@@ -4,7 +4,8 @@ from fastapi import APIRouter, Depends, Request
 
 from service.auth import requires
 from service.dependencies import Context, Cursor, Limit, ModelName, VersionInPath
-from service.errors import request_id, responses
+from service.problems import responses
+from service.request_middleware import request_id
 from service.schemas import Page, VersionBody
 from store import catalogue, versions
 

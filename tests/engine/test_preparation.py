@@ -176,7 +176,7 @@ def test_after_the_time_limit_the_process_and_its_children_are_killed(tmp_path: 
 def test_closing_kills_the_process_and_its_children(tmp_path: Path, slow: SlowCommand) -> None:
     """As a service does when it stops: who waits is told at once."""
     own = on_openvino(tmp_path / "cache")
-    waiting = own.loading("timm:endless")
+    waiting = own.load("timm:endless")
     slow.wait_until_started()
 
     own.close()
@@ -228,13 +228,13 @@ def test_while_one_is_prepared_others_that_are_ready_are_read_and_no_second_is_p
     """Whoever wants a third one prepared is told to come back; whoever will not wait is told the same."""
     shutil.copytree(cache, tmp_path / "cache")
     own = on_openvino(tmp_path / "cache")
-    waiting = own.loading("timm:slow")
+    waiting = own.load("timm:slow")
     slow.wait_until_started()
 
     assert own.compiled(NAME, seconds=60) is own.compiled(NAME)
     with pytest.raises(Busy, match="one at a time") as refused:
         own.compiled("timm:another")
-    with pytest.raises(Busy, match="timm:slow is being made ready"):
+    with pytest.raises(Busy, match="timm:slow is being prepared"):
         own.compiled("timm:slow", seconds=0.01)
     assert refused.value.retry_seconds > 0
     assert not waiting.done()
@@ -243,14 +243,11 @@ def test_while_one_is_prepared_others_that_are_ready_are_read_and_no_second_is_p
     assert [name for name, *_ in slow.started] == ["timm:slow"]
 
 
-def test_what_failed_is_not_tried_again_at_once(
-    tmp_path: Path, slow: SlowCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_failed_is_not_tried_again_at_once(tmp_path: Path, slow: SlowCommand) -> None:
     """The same reason is given without another process; once it is old, it is tried again."""
     slow.end("fail")
     for seconds, processes in ((60.0, 1), (0.0, 4)):
-        monkeypatch.setattr(networks, "SECONDS_OF_FAILURE", seconds)
-        own = on_openvino(tmp_path / "cache")
+        own = on_openvino(tmp_path / "cache", failure_seconds=seconds)
         for _ in range(3):
             with pytest.raises(BackboneError, match="there is a reason"):
                 own.compiled("timm:broken")

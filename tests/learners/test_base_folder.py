@@ -16,6 +16,7 @@ from learners import base_images as base_looking
 from learners.base_folder import ClassFolder, FolderError, read_folder
 from learners.base_images import Looked, look
 from learners.stored_images import views_of
+from store.errors import UnusableName
 from tests.painted import paint, picture
 
 Look = Callable[..., Looked]
@@ -90,7 +91,7 @@ def test_a_name_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     """The sentence says which folder it is and why."""
 
     def clean(name: str) -> str:
-        raise ValueError(f"{name} is too short")
+        raise UnusableName(f"{name} is too short")
 
     with pytest.raises(FolderError, match=r"x cannot name a class: x is too short"):
         read_folder(paint(tmp_path, {"x": 2}), clean)

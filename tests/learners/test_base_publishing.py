@@ -23,12 +23,12 @@ from learners.blobs import from_blob, to_blob
 from learners.loading import classifier, trained
 from learners.stored_images import views_of
 from learners.taught_class import taught
-from store import catalogue, classes, sessions, versions
+from store import bank_rows, catalogue, classes, session_metrics, sessions, versions
+from store.bank_rows import PrototypeRow
 from store.database import Database
 from store.errors import Conflict, LimitReached, NameTaken
 from store.models import ClassRow, GuardImage, Model, Shot, Version, VersionNumber
 from store.settings import Settings
-from store.versions import PrototypeRow
 from tests.painted import paint, picture
 
 SETTINGS = Settings()
@@ -152,7 +152,7 @@ def test_classes_are_learned_from_their_training_pictures(database: Database, le
             (3, "red", "learned", 3, 1),
         ]
         assert db.scalars(select(Shot)).all() == []
-        assert sessions.counts(db) == {}
+        assert session_metrics.counts(db) == {}
     assert [class_id for class_id, _ in guard] == [1, 1, 2, 2, 3, 3]
     for class_id, data in guard:
         assert data in [picture(NAMES[class_id - 1], number) for number in range(5)]
@@ -165,7 +165,7 @@ def test_what_is_read_back_is_what_was_learnt(database: Database, learnt: Learnt
     with database.read() as db:
         head = head_of(db)
         network = trained(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
-        remembered = versions.remembered(db, head.model_id, head.number, copies=5)
+        remembered = bank_rows.read_bank(db, head.model_id, head.number, copies=5)
     state = learnt.state
     assert network.weights.keys() == state.weights.keys()
     assert all(torch.equal(network.weights[name], state.weights[name]) for name in state.weights)
@@ -185,7 +185,7 @@ def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: Learn
         head = head_of(db)
         network = trained(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
         known, held_out = classifier(db, head, network.space, 64)
-        guard = classes.guard_of(db, head.model_id, [1, 2, 3])
+        guard = classes.guard_set(db, head.model_id, [1, 2, 3], 100)
     backbone = networks.trained("resnet32", network)
     with torch.no_grad():
         features = backbone(torch.cat([views_of(one.data, backbone.framing, augmented=0) for one in guard]))
@@ -222,7 +222,7 @@ def test_without_guard_pictures_nothing_is_measured(
         head = head_of(db)
         assert (head.threshold, head.temperature) == (None, Certainty().temperature)
         assert head.details["accuracy"] == {"old": None, "new": None}
-        assert [row.held_out for row in versions.remembered(db, head.model_id, 1)] == [None, None]
+        assert [row.held_out for row in bank_rows.read_bank(db, head.model_id, 1)] == [None, None]
     assert outcome.accuracy is None
 
 
@@ -287,9 +287,9 @@ def test_a_class_taught_before_is_seen_anew(database: Database, learnt: Learnt, 
 
     with database.read() as db:
         head = head_of(db)
-        row = versions.prototype(db, head.model_id, head.number, class_id)
+        row = bank_rows.prototype(db, head.model_id, head.number, class_id)
         assert (head.number, head.parent, head.classes) == (2, 1, 4)
-        assert versions.class_ids(db, head.model_id, head.number) == [1, 2, 3, 4]
+        assert bank_rows.class_ids(db, head.model_id, head.number) == [1, 2, 3, 4]
     assert outcome.kept == 1
     assert row is not None
     assert row.vector is not None
@@ -309,7 +309,7 @@ def test_a_class_taught_before_goes_on_waiting_for_its_session(database: Databas
         model = catalogue.get(db, "default")
         assert [row.name for row in classes.waiting(db, model.id)] == ["violet"]
         assert [shot.data for shot in classes.shots_of(db, model.id, [1])] == SHOTS
-        assert sessions.counts(db) == {"queued": 1}
+        assert session_metrics.counts(db) == {"queued": 1}
 
 
 def test_a_deleted_class_does_not_come_back(database: Database, learnt: Learnt) -> None:
@@ -320,7 +320,7 @@ def test_a_deleted_class_does_not_come_back(database: Database, learnt: Learnt) 
 
     with database.read() as db:
         head = head_of(db)
-        assert versions.class_ids(db, head.model_id, head.number) == [2, 3, 4]
+        assert bank_rows.class_ids(db, head.model_id, head.number) == [2, 3, 4]
 
 
 def test_the_version_before_stays_as_it_was(database: Database, learnt: Learnt) -> None:
@@ -333,7 +333,7 @@ def test_the_version_before_stays_as_it_was(database: Database, learnt: Learnt) 
         model = catalogue.locked(db, catalogue.get(db, "default").id)
         before = versions.activate(db, model, 1, classes.living(db, model.id))
         assert (before.number, before.base) == (1, 0)
-        assert versions.class_ids(db, model.id, model.head) == [1]
+        assert bank_rows.class_ids(db, model.id, model.head) == [1]
 
 
 # What happens meanwhile
@@ -349,7 +349,7 @@ def test_a_class_taught_meanwhile_is_kept(database: Database, learnt: Learnt, mo
     with database.read() as db:
         head = head_of(db)
         names = classes.names(db, head.model_id)
-        known = [names[class_id] for class_id in versions.class_ids(db, head.model_id, head.number)]
+        known = [names[class_id] for class_id in bank_rows.class_ids(db, head.model_id, head.number)]
     assert known == ["violet", "pink", *NAMES]
     assert outcome.kept == 2
     assert len(prepared) == 2
@@ -365,7 +365,7 @@ def test_a_model_made_meanwhile_is_learned_on(
 
     with database.read() as db:
         assert [model.name for model in catalogue.everything(db)] == ["default"]
-        assert versions.class_ids(db, head_of(db).model_id, outcome.version) == [1, 2, 3, 4]
+        assert bank_rows.class_ids(db, head_of(db).model_id, outcome.version) == [1, 2, 3, 4]
 
 
 def test_a_name_taken_meanwhile_leaves_nothing_behind(

@@ -18,9 +18,9 @@ from sqlalchemy.orm import Session
 import migrations
 from migrations import schema
 from store import catalogue, classes, sessions, versions
-from store.database import Database
+from store.database import Database, now
 from store.errors import SchemaMismatch
-from store.models import Base
+from store.models import Base, SessionEvent
 
 
 def tables(database: Database) -> set[str]:
@@ -85,7 +85,7 @@ def test_sessions_keep_everything_through_the_step_that_gave_them_a_queue(databa
     with database.write() as db:
         model = catalogue.create(db, "birds", "resnet18", 1.0)
         session = sessions.enqueue(db, model, delay=0, patience=0, queue="gpu", request_id="first")
-        sessions.tell(db, session.id, "progress", {"stage": "loading"})
+        db.add(SessionEvent(session_id=session.id, event="progress", data={"stage": "loading"}, at=now(db)))
         classes.add(db, model, "wren", shots=5, since=catalogue.UNTAUGHT, session_id=session.id)
         before = _kept(db)
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from migrations import schema
 from protoquad import archive_commands
-from store import archive, catalogue, classes, versions
+from store import archive, bank_rows, catalogue, classes, versions
 from store.database import Database
 from tests import archives
 
@@ -91,7 +91,7 @@ def answers_from(database: Database, name: str) -> list[Any]:
     with database.read() as db:
         model = catalogue.get(db, name)
         head = versions.get(db, model.id, model.head)
-        bank = versions.remembered(db, model.id, head.number)
+        bank = bank_rows.read_bank(db, model.id, head.number)
         blobs = versions.weights(db, model.id, head.weights)
         return [model.backbone, head.temperature, head.threshold, bank, blobs, classes.names(db, model.id)]
 

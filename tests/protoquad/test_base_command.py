@@ -21,9 +21,9 @@ from learners.stored_images import views_of
 from migrations import schema
 from protoquad.base_command import base
 from store import catalogue, classes, versions
+from store.bank_rows import PrototypeRow
 from store.database import Database
 from store.models import Model, VersionNumber
-from store.versions import PrototypeRow
 from tests.painted import paint, picture
 
 RED_BLUE = {"red": 4, "blue": 4}

@@ -30,7 +30,9 @@ from torch import Tensor
 from core.incremental_session import IncrementalConfig
 from learners.refining import Learned, SessionConfig, learn
 from service.app import create_app
-from service.connections import Connection, ConnectionLimits, Connections
+from service.connection_limits import ConnectionLimits
+from service.connection_protocol import Connection
+from service.connections import Connections
 from service.dependencies import AppContext
 from store import api_keys
 from store.database import Database

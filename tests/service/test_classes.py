@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from learners import refining as publishing
-from store import classes, versions
+from store import classes
 from tests import bombs
 
 Draw = Callable[..., bytes]
@@ -27,7 +27,7 @@ def shots_behind(learner: Any, class_id: int) -> int:
     """How many pictures the prototype in force was made from."""
     with learner.service.database.read() as db:
         served = learner.service.context.versions.active(learner.name)
-        found = versions.prototype(db, served.model_id, learner.version, class_id)
+        found = bank_rows.prototype(db, served.model_id, learner.version, class_id)
         assert found is not None
         return found.shots
 

@@ -21,7 +21,7 @@ from engine import decoding
 from engine.batching import Overloaded
 from engine.decoding import CORES, Look, each, hand_over, seen_again, seen_in
 from learners.stored_images import DECODER, own_views, sharp_side
-from service.errors import Problem
+from service.problems import Problem
 from service.uploads import Upload
 from store.classes import StoredImage, digest
 from tests import bombs

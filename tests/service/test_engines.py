@@ -37,7 +37,8 @@ def taught(kit: CompiledBackbone) -> NearestClassMean:
 def test_both_engines_name_the_same_class_at_the_same_distance(prepared_backbones: Path) -> None:
     engines: tuple[Engine, ...] = ("openvino", "torch")
     kits = [
-        BackboneCache(torch.device("cpu"), engine, prepared_backbones).compiled("efficientnet_lite0") for engine in engines
+        BackboneCache(torch.device("cpu"), engine, prepared_backbones).compiled("efficientnet_lite0")
+        for engine in engines
     ]
 
     fast, plain = (taught(kit).distances(features(kit, range(SHOTS, SHOTS + ASKED)).flatten(0, 1)) for kit in kits)

@@ -13,6 +13,7 @@ import pytest
 
 from core.guard import judge
 from learners.refined_version import RefinedVersion
+from tests.service.conftest import QUICK
 
 Until = Callable[[Callable[[], Any], str], None]
 Meanwhile = Callable[[Callable[[], object]], Any]
@@ -72,9 +73,7 @@ def test_a_refined_version_is_measured_on_what_was_known_before(learner: Any) ->
     assert second["details"]["reason"] == "no loss beyond the tolerance"
 
 
-def test_a_session_too_strict_to_pass_is_rejected_by_its_measurements(
-    learner: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_too_strict_to_pass_is_rejected_by_its_measurements(learner: Any) -> None:
     """The gate itself refuses, and says by how much."""
     learner.taught("red", "green", "blue")
     learner.refine()

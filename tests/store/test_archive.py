@@ -12,10 +12,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from migrations import schema
-from store import api_keys, archive, catalogue, classes, sessions, versions
-from store.archive import UnusableArchive
+from store import api_keys, archive, catalogue, classes, session_metrics, sessions, versions
+from store.bank_rows import COPIES, PrototypeRow, StatisticsRow
 from store.database import Database
-from store.errors import NameTaken, NotThere
+from store.errors import NameTaken, NotThere, UnusableArchive
 from store.models import (
     Base,
     ClassRow,
@@ -30,7 +30,6 @@ from store.models import (
     Weights,
 )
 from store.settings import Settings
-from store.versions import COPIES, PrototypeRow, StatisticsRow
 
 OWNED: tuple[type[Base], ...] = (ClassRow, Version, Shot, GuardImage, Weights, Prototype, Statistics)
 SHOTS = [bytes([number]) * 3000 for number in range(20)]  # more than are copied at once
@@ -300,19 +299,19 @@ def test_an_archive_shows_one_moment(birds: Database, exported: Exported) -> Non
                 classes.erase(db, model.id, 3)
         steps.append(copied)
 
-    path = exported(told=taught_meanwhile)
+    path = exported(progress=taught_meanwhile)
 
     archive.read(path, birds, "copy")
     assert content(birds, "copy") == before
     assert content(birds, "birds") != before
 
 
-def test_pictures_are_copied_a_few_at_a_time(exported: Exported, elsewhere: Database) -> None:
-    """Both ways, and each step is told: all of them at once might not fit in memory."""
+def test_images_are_copied_a_few_at_a_time(exported: Exported, elsewhere: Database) -> None:
+    """Both ways, and each step is reported: all of them at once might not fit in memory."""
     out: list[tuple[int, int]] = []
     back: list[tuple[int, int]] = []
 
-    path = exported(told=lambda *step: out.append(step))
+    path = exported(progress=lambda *step: out.append(step))
     archive.read(path, elsewhere, "birds", lambda *step: back.append(step))
 
     total = 3 + 3 + 20 + 2 + 2 + 3 + 1
@@ -344,12 +343,12 @@ def test_without_a_provisional_class_no_session_is_made(
 ) -> None:
     """A deleted class waits for nothing, provisional or not."""
     with birds.write() as db:
-        classes.settle(db, catalogue.get(db, "birds").id, [2])
+        classes.mark_learned(db, catalogue.get(db, "birds").id, [2])
 
     archive.read(exported(), elsewhere, "birds")
 
     with elsewhere.read() as db:
-        assert sessions.counts(db) == {}
+        assert session_metrics.counts(db) == {}
 
 
 def test_a_name_that_is_taken_is_refused(birds: Database, exported: Exported) -> None:
@@ -416,7 +415,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, empty: Callable[[], Path]
         archive.label(tmp_path)
     with pytest.raises(UnusableArchive, match="text is not an archive; `protoquad export` makes one"):
         archive.label(tmp_path / "text")
-    with pytest.raises(UnusableArchive, match="is a database, but not an archive"):
+    with pytest.raises(UnusableArchive, match="is a database but not an archive"):
         archive.label(home)
 
 
@@ -457,7 +456,7 @@ def test_a_later_format_is_refused(sound: Path) -> None:
         connection.execute("UPDATE archive SET format = 2")
         connection.commit()
 
-    with pytest.raises(UnusableArchive, match="is an archive of format '2', this release reads 1"):
+    with pytest.raises(UnusableArchive, match="its format is '2', this release reads 1"):
         check(sound)
 
 

@@ -11,7 +11,7 @@ import pytest
 from store.database import Database
 from store.settings import Settings
 from workers import heartbeat as pulse_module
-from workers.heartbeat import STALLED, Heartbeat, Watchdog
+from workers.heartbeat import STALLED, Heartbeat, Watchdog, heartbeats
 from workers.loop import _Loop
 from workers.session_worker import SessionWorker
 from workers.wakeups import Wakeups

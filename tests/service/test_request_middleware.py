@@ -1,20 +1,25 @@
-"""One line per request, whatever becomes of it, under an id that the caller knows too."""
+"""Every request has an id that the caller knows, one line in the log and one measurement, whatever becomes of it."""
 
 import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
+from starlette.staticfiles import StaticFiles
 
 from service import errors
-from service.request_log import RequestLog, note
+from service.metrics import Metrics
+from service.request_middleware import RequestMiddleware, note
+from tests.service.scraping import scrape, value
 
 SECONDS = 10.0
+DURATION = "protoquad_http_request_duration_seconds"
 
 Ask = Callable[..., Any]
 
@@ -55,10 +60,22 @@ def log() -> Any:
 
 
 @pytest.fixture
-def app() -> FastAPI:
-    app = FastAPI()
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def app(metrics: Metrics, tmp_path: Path) -> FastAPI:
+    app, router = FastAPI(), APIRouter()
     errors.install(app)
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestMiddleware, metrics=metrics)
+
+    @router.get("/classes/{class_id}")
+    async def classes(class_id: int) -> None: ...
+
+    app.include_router(router)  # as the service does: at the root and under each model
+    app.include_router(router, prefix="/models/{model}")
+    app.mount("/static", StaticFiles(directory=tmp_path))
 
     @app.post("/echo/{name}")
     async def echo(name: str, request: Request) -> int:
@@ -180,26 +197,27 @@ def test_a_refusal_is_logged_with_its_status(
     assert response.headers["x-request-id"] == log.closing["request_id"]
 
 
-def test_an_exception_passes_and_leaves_its_line(log: Requests) -> None:
+def test_an_exception_passes_and_leaves_its_line(log: Requests, metrics: Metrics) -> None:
     """The log only watches."""
 
     async def broken(*_: Any) -> None:
         raise LookupError("lost")
 
     with pytest.raises(LookupError, match="lost"):
-        asyncio.run(call(RequestLog(broken)))
+        asyncio.run(call(RequestMiddleware(broken, metrics)))
 
     assert (log.closing["status"], log.closing["broken_by"]) == (500, "LookupError")
+    assert measured(metrics) == {("GET", "unmatched", "500")}
 
 
-def test_a_request_that_is_cancelled_leaves_its_line(log: Requests) -> None:
+def test_a_request_that_is_cancelled_leaves_its_line(log: Requests, metrics: Metrics) -> None:
     """A server that stops cancels what is under way: nobody got an answer."""
 
     async def endless(*_: Any) -> None:
         await asyncio.Event().wait()
 
     async def cancelled() -> None:
-        task = asyncio.create_task(call(RequestLog(endless)))
+        task = asyncio.create_task(call(RequestMiddleware(endless, metrics)))
         await asyncio.wait([task], timeout=0.01)
         task.cancel()
         await task
@@ -208,6 +226,7 @@ def test_a_request_that_is_cancelled_leaves_its_line(log: Requests) -> None:
         asyncio.run(cancelled())
 
     assert (log.closing["status"], log.closing["broken_by"]) == (499, "CancelledError")
+    assert measured(metrics) == {("GET", "unmatched", "499")}
 
 
 def test_a_client_that_leaves_before_the_answer_is_a_499(
@@ -224,7 +243,7 @@ def test_a_client_that_leaves_before_the_answer_is_a_499(
     assert (log.closing["status"], log.closing["bytes_in"], log.closing["level"]) == (499, 4, "info")
 
 
-def test_an_answer_to_nobody_is_a_499_too(log: Requests) -> None:
+def test_an_answer_to_nobody_is_a_499_too(log: Requests, metrics: Metrics) -> None:
     """The client was gone before it began, whatever status it carries."""
 
     async def answer_late(_: Any, receive: Any, send: Any) -> None:
@@ -232,9 +251,10 @@ def test_an_answer_to_nobody_is_a_499_too(log: Requests) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    asyncio.run(call(RequestLog(answer_late), {"type": "http.disconnect"}))
+    asyncio.run(call(RequestMiddleware(answer_late, metrics), {"type": "http.disconnect"}))
 
     assert log.closing["status"] == 499
+    assert measured(metrics) == {("GET", "unmatched", "499")}
 
 
 def test_a_stream_of_events_is_logged_when_its_reader_leaves(
@@ -264,17 +284,88 @@ def test_a_stream_of_events_is_logged_when_its_reader_leaves(
     assert log.closing["status"] == 200
 
 
-def test_what_is_not_http_passes_untouched(log: Requests) -> None:
+def test_what_is_not_http_passes_untouched(log: Requests, metrics: Metrics) -> None:
     """Start-up and shut-down are no requests."""
     passed = []
 
     async def application(scope: Any, *channels: Any) -> None:
         passed.append((scope["type"], channels))
 
-    asyncio.run(RequestLog(application)({"type": "lifespan"}, "receive", "send"))  # type: ignore[arg-type]
+    asyncio.run(RequestMiddleware(application, metrics)({"type": "lifespan"}, "receive", "send"))  # type: ignore[arg-type]
 
     assert passed == [("lifespan", ("receive", "send"))]
-    assert log == []
+    assert (log, measured(metrics)) == ([], set())
+
+
+# Measurements
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "labels"),
+    [
+        ("GET", "/classes/7", ("GET", "/classes/{class_id}", "200")),
+        ("GET", "/classes/x", ("GET", "/classes/{class_id}", "422")),
+        ("PUT", "/classes/7", ("PUT", "/classes/{class_id}", "405")),
+        ("GET", "/models/birds/classes/7", ("GET", "/models/{model}/classes/{class_id}", "200")),
+        ("GET", "/broken", ("GET", "/broken", "500")),
+        ("GET", "/docs", ("GET", "/docs", "200")),
+        ("GET", "/no/such/thing", ("GET", "unmatched", "404")),
+        ("GET", "/static/made-up", ("GET", "unmatched", "404")),
+        ("BREW", "/classes/7", ("other", "/classes/{class_id}", "405")),
+    ],
+)
+def test_a_request_is_measured_under_its_routes_template(
+    app: FastAPI,
+    metrics: Metrics,
+    ask: Ask,
+    method: str,
+    path: str,
+    labels: tuple[str, str, str],
+) -> None:
+    """Nothing that a caller makes up becomes a label: each would be a series that is kept for ever."""
+    ask(app, method, path)
+
+    assert measured(metrics) == {labels}
+
+
+def test_durations_are_counted_and_summed(app: FastAPI, metrics: Metrics, ask: Ask) -> None:
+    """As a histogram, so that a quantile can be read off it."""
+    for class_id in range(3):
+        ask(app, "GET", f"/classes/{class_id}")
+
+    labels = {"method": "GET", "route": "/classes/{class_id}", "status": "200"}
+    assert value(metrics, f"{DURATION}_count", **labels) == 3
+    assert value(metrics, f"{DURATION}_bucket", le="+Inf", **labels) == 3
+    assert 0 < (value(metrics, f"{DURATION}_sum", **labels) or 0) < SECONDS
+
+
+@pytest.mark.parametrize(("kind", "whole"), [("text/event-stream", False), ("text/plain", True)])
+def test_a_stream_of_events_is_measured_to_its_beginning(
+    app: FastAPI, metrics: Metrics, ask: Ask, kind: str, whole: bool
+) -> None:
+    """How long a reader listens is no latency; any other answer is measured to its end."""
+    pause = threading.Event()
+
+    @app.get("/stream")
+    async def stream() -> StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"one"
+            pause.wait(0.2)
+            yield b"two"
+
+        return StreamingResponse(parts(), media_type=kind)
+
+    ask(app, "GET", "/stream")
+
+    seconds = value(metrics, f"{DURATION}_sum", method="GET", route="/stream", status="200")
+    assert seconds is not None
+    assert (seconds >= 0.2) == whole
+
+
+def measured(metrics: Metrics) -> set[tuple[str, str, str]]:
+    """Method, route and status of what was measured."""
+    counted = [dict(labels) for name, labels in scrape(metrics) if name == f"{DURATION}_count"]
+    return {(labels["method"], labels["route"], labels["status"]) for labels in counted}
 
 
 async def call(app: Any, message: Any = None) -> None:
