@@ -1,4 +1,4 @@
-"""Any folder of class folders as a stream: a seed shuffles the classes and holds out the test pictures.
+"""Any folder of class folders as a stream: a seed shuffles the classes and holds out the test images.
 
 Class ids follow the sorted names of the folders, whatever the seed.
 """
@@ -8,14 +8,14 @@ from itertools import count
 from pathlib import Path
 from typing import TypedDict
 
-from bench.datasets.errors import DataError
-from bench.datasets.files import class_folders, file_picture, pictures_in, require_folder
-from bench.datasets.session_split import Pools, chance, chunks, cut, draw_shots, held_size, hold_out
+from bench.datasets.data_error import DataError
+from bench.datasets.files import class_folders, file_image, images_in, require_folder
+from bench.datasets.session_split import Pools, chunks, cut, draw_shots, held_size, hold_out, random_for
 from bench.datasets.stream import Stream
 
 
 class FolderOptions(TypedDict, total=False):
-    """What can be asked of a folder; the data sets with a published protocol have it fixed."""
+    """Options of a folder; data sets with a published protocol have fixed values."""
 
     base_classes: int | None
     ways: int
@@ -28,18 +28,18 @@ def load(
     draw: int | None = None,
     seed: int = 0,
     *,
-    base_classes: int | None = None,  # half of them
-    ways: int = 5,  # the last session takes what is left
+    base_classes: int | None = None,  # None: half of them
+    ways: int = 5,  # the last session takes the remaining classes
     shots: int = 5,
-    test_share: float = 0.2,  # of every class, and at least one picture
+    test_share: float = 0.2,  # of every class, and at least one image
 ) -> Stream:
-    """The seed's stream, or with `draw` the same one with other shots in its few-shot sessions."""
+    """The stream of a seed; `draw` selects other shots for its few-shot sessions."""
     _check_options(ways, shots, test_share)
-    folders = class_folders(require_folder(root, "one folder of pictures for every class"))
+    folders = class_folders(require_folder(root, "one folder of images for every class"))
     names = {class_id: folder.name for class_id, folder in enumerate(folders)}
-    pools = {c: [file_picture(root, file, c) for file in pictures_in(f)] for c, f in enumerate(folders)}
-    _check_pictures(names, pools, shots, test_share)
-    order = chance(seed, "classes").sample(list(pools), len(pools))
+    pools = {c: [file_image(root, file, c) for file in images_in(f)] for c, f in enumerate(folders)}
+    _check_images(names, pools, shots, test_share)
+    order = random_for(seed, "classes").sample(list(pools), len(pools))
     base = _base_size(root, len(order), base_classes)
 
     train, test = {}, {}
@@ -52,9 +52,9 @@ def load(
 
 def _check_options(ways: int, shots: int, test_share: float) -> None:
     if ways < 1 or shots < 1:
-        raise DataError(f"a session of {ways} classes with {shots} shots teaches nothing; both are at least 1")
+        raise DataError(f"a session needs at least 1 class and 1 shot, not {ways} classes with {shots} shots")
     if not 0 < test_share < 1:
-        raise DataError(f"a test share of {test_share} leaves nothing on one side; take one between 0 and 1")
+        raise DataError(f"the test share must be between 0 and 1, not {test_share}")
 
 
 def _base_size(root: Path, classes: int, asked: int | None) -> int:
@@ -62,12 +62,12 @@ def _base_size(root: Path, classes: int, asked: int | None) -> int:
         raise DataError(f"{root} has {classes} class folders; a stream needs at least 2")
     size = classes // 2 if asked is None else asked
     if not 1 <= size < classes:
-        raise DataError(f"{size} base classes of {classes} do not leave both a base and new classes")
+        raise DataError(f"{size} base classes of {classes} is impossible; choose 1 to {classes - 1}")
     return size
 
 
-def _check_pictures(names: Mapping[int, str], pools: Pools, shots: int, test_share: float) -> None:
-    """All classes need as many: which of them are new ones depends on the seed."""
+def _check_images(names: Mapping[int, str], pools: Pools, shots: int, test_share: float) -> None:
+    """Every class needs enough for both uses: the seed decides which classes are new."""
     short = [
         f"{names[class_id]} ({len(pool)})"
         for class_id, pool in pools.items()
@@ -76,6 +76,6 @@ def _check_pictures(names: Mapping[int, str], pools: Pools, shots: int, test_sha
     if short:
         need = next(n for n in count(shots + 1) if n - held_size(n, test_share) >= shots)
         raise DataError(
-            f"too few pictures in {', '.join(short)}: {shots} shots and the test pictures need {need} "
-            "of every class; add pictures, remove those folders or ask for fewer shots"
+            f"too few images in {', '.join(short)}: {shots} shots and the test images need {need} "
+            "of every class; add images, remove those folders or choose fewer shots"
         )

@@ -1,25 +1,25 @@
-"""Cutting pictures into sessions: the steps that the data sets share."""
+"""Cutting images into sessions: the steps that the data sets share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
-from bench.datasets.errors import DataError
-from bench.datasets.stream import Picture, Session
+from bench.datasets.data_error import DataError
+from bench.datasets.stream import DatasetImage, Session
 
 Item = TypeVar("Item")
-Pools = Mapping[int, Sequence[Picture]]  # pictures by class id
+Pools = Mapping[int, Sequence[DatasetImage]]  # images by class id
 
 
-def chance(*names: object) -> Random:
-    """A generator of its own for every purpose, so that one class's draw never moves another's."""
+def random_for(*names: object) -> Random:
+    """One generator for each purpose, so that drawing for one class never changes another's draw."""
     return Random("/".join(map(str, names)))
 
 
-def by_class(pictures: Iterable[Picture]) -> dict[int, list[Picture]]:
-    pools: dict[int, list[Picture]] = {}
-    for picture in pictures:
-        pools.setdefault(picture.class_id, []).append(picture)
+def by_class(images: Iterable[DatasetImage]) -> dict[int, list[DatasetImage]]:
+    pools: dict[int, list[DatasetImage]] = {}
+    for image in images:
+        pools.setdefault(image.class_id, []).append(image)
     return pools
 
 
@@ -28,27 +28,27 @@ def chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def draw_shots(pool: Sequence[Picture], shots: int, *, seed: int, draw: int | None) -> list[Picture]:
-    """`shots` pictures of one class. Every (seed, draw) is another draw; `None` is the standard one."""
+def draw_shots(pool: Sequence[DatasetImage], shots: int, *, seed: int, draw: int | None) -> list[DatasetImage]:
+    """`shots` images of one class. Every (seed, draw) is another draw; None is the standard one."""
     class_id = pool[0].class_id if pool else None
     if len(pool) < shots:
-        raise DataError(f"class {class_id} has {len(pool)} training pictures; {shots} shots are asked for")
-    return chance(seed, "shots", draw, class_id).sample(pool, shots)
+        raise DataError(f"class {class_id} has {len(pool)} training images, fewer than the {shots} shots of a session")
+    return random_for(seed, "shots", draw, class_id).sample(pool, shots)
 
 
-def hold_out(pool: Sequence[Picture], share: float, *, seed: int) -> tuple[list[Picture], list[Picture]]:
-    """One class in two: what is left to learn from, and the pictures held out to test on."""
-    held = chance(seed, "held out", pool[0].class_id).sample(pool, held_size(len(pool), share))
+def hold_out(pool: Sequence[DatasetImage], share: float, *, seed: int) -> tuple[list[DatasetImage], list[DatasetImage]]:
+    """One class in two parts: images to train on, and images held out to test on."""
+    held = random_for(seed, "held out", pool[0].class_id).sample(pool, held_size(len(pool), share))
     return without(pool, held), held
 
 
-def held_size(pictures: int, share: float) -> int:
-    return max(1, round(pictures * share))
+def held_size(images: int, share: float) -> int:
+    return max(1, round(images * share))
 
 
-def without(pool: Sequence[Picture], removed: Iterable[Picture]) -> list[Picture]:
-    gone = {picture.key for picture in removed}
-    return [picture for picture in pool if picture.key not in gone]
+def without(pool: Sequence[DatasetImage], removed: Iterable[DatasetImage]) -> list[DatasetImage]:
+    gone = {image.key for image in removed}
+    return [image for image in pool if image.key not in gone]
 
 
 def cut(groups: Iterable[Iterable[int]], train: Pools, test: Pools) -> tuple[Session, ...]:
@@ -56,5 +56,5 @@ def cut(groups: Iterable[Iterable[int]], train: Pools, test: Pools) -> tuple[Ses
     return tuple(Session(train=_gather(group, train), test=_gather(group, test)) for group in groups)
 
 
-def _gather(group: Iterable[int], pools: Pools) -> tuple[Picture, ...]:
-    return tuple(picture for class_id in group for picture in pools[class_id])
+def _gather(group: Iterable[int], pools: Pools) -> tuple[DatasetImage, ...]:
+    return tuple(image for class_id in group for image in pools[class_id])

@@ -59,7 +59,7 @@ def test_the_summary_leaves_out_what_there_is_not() -> None:
     assert "base 80.00" in summary(alone)
 
 
-def test_the_plot_is_a_picture(tmp_path: Path) -> None:
+def test_the_plot_is_an_image(tmp_path: Path) -> None:
     """With and without published curves."""
     for dataset in ("cub200", "shapes"):
         file = tmp_path / f"{dataset}.png"

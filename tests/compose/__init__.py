@@ -1,1 +1,1 @@
-"""Proves the compose deployment on a real engine: `make compose-test`."""
+"""Tests the compose deployment with a real Docker: `make compose-test`."""

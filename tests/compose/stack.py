@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 600  # for anything that a busy machine may delay; nothing waits that long unless something is wrong
-LAST_LINES = 8  # of what a command says before it fails
+SECONDS = 600  # a limit for everything that a busy machine can delay
+LAST_LINES = 8  # of the output of a command that fails
+SERVICES = ("postgres", "redis", "migrate", "api", "worker", "proxy")
 REPLICAS = {"api": 3, "worker": 2}
 PREDICT = """
 import sys, urllib.request
@@ -26,11 +27,11 @@ print(urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:8000/predi
 
 
 class Failed(Exception):
-    """Something is not as it should be; the text says what."""
+    """A step failed; the text says what was expected."""
 
 
 class Stack:
-    """`docker compose` as an administrator types it."""
+    """`docker compose` as an administrator uses it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,15 +63,15 @@ class Stack:
 
     def start(self, container: str) -> None:
         run("docker", "start", container)
-        self.until_healthy(container)
+        self.wait_until_healthy(container)
 
-    def until_healthy(self, container: str) -> None:
+    def wait_until_healthy(self, container: str) -> None:
         eventually(lambda: inspect(container)["State"]["Health"]["Status"] == "healthy", f"{container} is healthy")
 
     def predict_on(self, container: str, body: str) -> list[dict[str, Any]]:
-        """What this one replica says, past the proxy."""
-        told = run("docker", "exec", "--interactive", container, "python", "-c", PREDICT, given=f"{self.key}\n{body}")
-        predictions: list[dict[str, Any]] = json.loads(told)["predictions"]
+        """The answer of this replica, not through the proxy."""
+        output = run("docker", "exec", "--interactive", container, "python", "-c", PREDICT, stdin=f"{self.key}\n{body}")
+        predictions: list[dict[str, Any]] = json.loads(output)["predictions"]
         return predictions
 
     def remove(self) -> None:
@@ -90,14 +91,14 @@ class Stack:
         return [part for option in chosen.items() for part in option]
 
     def _settings(self) -> dict[str, str]:
-        """Nothing of the service that this machine may run besides."""
+        """Without settings of a service that this machine may run."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PROTOQUAD_")}
         chosen = {"PROTOQUAD_IMAGE": self.image, "PROTOQUAD_PORT": str(self.port), "PROTOQUAD_WHEELS": _wheels()}
         return {**_index(), **kept, **{name: value for name, value in chosen.items() if value}}
 
 
-def run(*command: str, environment: dict[str, str] | None = None, given: str | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, input=given)
+def run(*command: str, environment: dict[str, str] | None = None, stdin: str | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, input=stdin)
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).splitlines()[-LAST_LINES:])
         raise Failed(f"`{' '.join(command)}` ended with {done.returncode}:\n{last}")
@@ -109,15 +110,15 @@ def inspect(container: str) -> dict[str, Any]:
     return dict(found)
 
 
-def eventually(look: Callable[[], Any], hoped: str, seconds: float = SECONDS) -> Any:
-    """What `look` finds, as soon as it finds something."""
+def eventually(look: Callable[[], Any], wanted: str, seconds: float = SECONDS) -> Any:
+    """Wait until `look` returns something true, and return that."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = look()
         if found:
             return found
         time.sleep(0.5)
-    raise Failed(f"after {seconds:.0f} s it was still not so that {hoped}")
+    raise Failed(f"after {seconds:.0f} s it is still not true that {wanted}")
 
 
 def _free_port() -> int:
@@ -127,9 +128,9 @@ def _free_port() -> int:
 
 
 def _wheels() -> str:
-    """The folder of wheels that this machine's pip prefers, so that the build does too."""
-    wanted = os.environ.get("PROTOQUAD_WHEELS") or _pip("global.find-links")
-    return wanted if Path(wanted).is_dir() else ""
+    """The folder of wheels that pip on this machine uses, so that the build uses it too."""
+    folder = os.environ.get("PROTOQUAD_WHEELS") or _pip("global.find-links")
+    return folder if Path(folder).is_dir() else ""
 
 
 def _index() -> dict[str, str]:
@@ -138,5 +139,5 @@ def _index() -> dict[str, str]:
 
 
 def _pip(setting: str) -> str:
-    asked = subprocess.run([sys.executable, "-m", "pip", "config", "get", setting], capture_output=True, text=True)
-    return asked.stdout.strip()
+    done = subprocess.run([sys.executable, "-m", "pip", "config", "get", setting], capture_output=True, text=True)
+    return done.stdout.strip()

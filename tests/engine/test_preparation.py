@@ -159,8 +159,8 @@ def slow(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowCo
     return SlowCommand(notes, folder_in(cache), monkeypatch)
 
 
-def on_openvino(cache: Path, seconds: float = 600.0) -> BackboneCache:
-    return BackboneCache(torch.device("cpu"), "openvino", cache, seconds)
+def on_openvino(cache: Path, seconds: float = 600.0, failure_seconds: float = 60.0) -> BackboneCache:
+    return BackboneCache(torch.device("cpu"), "openvino", cache, seconds, failure_seconds)
 
 
 def test_after_the_time_limit_the_process_and_its_children_are_killed(tmp_path: Path, slow: SlowCommand) -> None:

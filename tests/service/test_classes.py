@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from learners import refining as publishing
-from store import classes
+from store import bank_rows, classes
 from tests import bombs
 
 Draw = Callable[..., bytes]

@@ -1,14 +1,14 @@
-"""The pseudo-incremental protocol: choosing anything at all without looking at a test picture.
+"""The pseudo-incremental protocol: choose settings without reading a test image.
 
-Some of the base classes play the base and others the new ones, and all are scored on training pictures held
-out. The base session's test pictures are never touched.
+Some base classes act as base classes and others as new ones. All are scored on held-out training images; the test
+images of the base session are never read.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from bench.datasets.errors import DataError
-from bench.datasets.session_split import Pools, by_class, chance, cut, draw_shots, hold_out, without
+from bench.datasets.data_error import DataError
+from bench.datasets.session_split import Pools, by_class, cut, draw_shots, hold_out, random_for, without
 from bench.datasets.stream import Session, Stream
 
 
@@ -19,23 +19,23 @@ def carve(
     ways: int = 10,
     sessions: int = 3,
     shots: int = 5,
-    held_out: float = 0.2,  # of each pseudo-base class, and at least one picture
+    held_out: float = 0.2,  # of each pseudo-base class, and at least one image
     seed: int = 0,
 ) -> Stream:
-    """A stream from the training pictures of `base`.
+    """A stream from the training images of `base`.
 
-    When the base session has too few classes for what is asked, seven tenths of them are the pseudo-base and
-    the others are spread evenly over the sessions. Classes beyond what is asked are left out.
+    If the base session has fewer classes than requested, seven tenths of them are the pseudo-base classes and the
+    others are spread evenly over the sessions. Surplus classes are left out.
     """
     if min(base_classes, ways, sessions, shots) < 1:
-        raise DataError("base classes, ways, sessions and shots are at least 1 each")
+        raise DataError("base classes, ways, sessions and shots must each be at least 1")
     if not 0 < held_out <= 0.5:
-        raise DataError(f"{held_out} of each class cannot be held out; take more than 0 and at most a half")
+        raise DataError(f"the held-out share must be more than 0 and at most 0.5, not {held_out}")
     pools = by_class(base.train)
-    order = chance(seed, "pseudo classes").sample(sorted(pools), len(pools))
+    order = random_for(seed, "pseudo classes").sample(sorted(pools), len(pools))
     size, novel = _sizes(len(order), base_classes, ways * sessions)
     old, new = order[:size], order[size : size + novel]
-    _check_pictures(pools, dict.fromkeys(old, 2) | dict.fromkeys(new, shots + 1))
+    _check_images(pools, dict.fromkeys(old, 2) | dict.fromkeys(new, shots + 1))
 
     train, test = {}, {}
     for c in old:
@@ -57,14 +57,14 @@ def _sizes(classes: int, base_classes: int, novel_classes: int) -> tuple[int, in
     return size, min(novel_classes, classes - size)
 
 
-def _check_pictures(pools: Pools, needed: dict[int, int]) -> None:
+def _check_images(pools: Pools, needed: dict[int, int]) -> None:
     short = [f"class {c} has {len(pools[c])} and needs {n}" for c, n in needed.items() if len(pools[c]) < n]
     if short:
-        raise DataError(f"too few training pictures to carve the base session: {', '.join(short)}")
+        raise DataError(f"too few training images to carve the base session: {', '.join(short)}")
 
 
 def _spread(classes: Sequence[int], sessions: int) -> list[Sequence[int]]:
-    """Sessions whose sizes differ by one at most; fewer sessions when there are fewer classes."""
+    """Sessions whose sizes differ by at most one; fewer sessions if there are fewer classes."""
     count = min(sessions, len(classes))
     ends = [len(classes) * number // count for number in range(count + 1)]
     return [classes[start:end] for start, end in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""What the benchmark's data sets refuse."""
+"""The error of a data set that cannot be used."""
 
 from core.errors import ProtoquadError
 

@@ -1,18 +1,18 @@
 """The protocol of CIFAR-100 and miniImageNet: 60 base classes, then 8 sessions of 5 classes and 5 shots.
 
 The literature's shots are lists published beside its code (session_2.txt … session_9.txt: a line is a row of
-CIFAR's training file, or the path of a miniImageNet picture). They are not part of this project: when they
-are in `split/` of the data set's folder they are the standard draw, otherwise that is a seeded draw of ours.
-Classes, base session and test pictures are the same either way.
+CIFAR's training file, or the path of a miniImageNet image). They are not part of this project: if they are in
+`split/` of the data set's folder they are the standard draw, otherwise the standard draw is a seeded one of ours.
+Classes, base session and test images are the same either way.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from bench.datasets.errors import DataError
+from bench.datasets.data_error import DataError
 from bench.datasets.files import read_lines
 from bench.datasets.session_split import Pools, by_class, chunks, cut, draw_shots
-from bench.datasets.stream import Picture, Stream
+from bench.datasets.stream import DatasetImage, Stream
 
 CLASSES, BASE_CLASSES, WAYS, SHOTS = 100, 60, 5, 5
 
@@ -20,14 +20,14 @@ CLASSES, BASE_CLASSES, WAYS, SHOTS = 100, 60, 5, 5
 def stream_of(
     name: str,
     class_names: Mapping[int, str],
-    train: Sequence[Picture],
-    test: Sequence[Picture],
+    train: Sequence[DatasetImage],
+    test: Sequence[DatasetImage],
     *,
     split: Path,
     draw: int | None,
     seed: int,
 ) -> Stream:
-    """Cuts whole training and test sets, whose keys end in the name that a published list would use."""
+    """Cut whole training and test sets, whose keys end in the name that a published list would use."""
     pools, tests = by_class(train), by_class(test)
     _check(name, class_names, pools, tests)
     groups = chunks(range(BASE_CLASSES, CLASSES), WAYS)
@@ -40,7 +40,7 @@ def stream_of(
 
 def _check(name: str, class_names: Mapping[int, str], train: Pools, test: Pools) -> None:
     if len(class_names) != CLASSES:
-        raise DataError(f"{name} has {len(class_names)} classes here, where {CLASSES} are needed")
+        raise DataError(f"{name} has {len(class_names)} classes here; it needs {CLASSES}")
     short = [
         title
         for class_id, title in class_names.items()
@@ -48,13 +48,13 @@ def _check(name: str, class_names: Mapping[int, str], train: Pools, test: Pools)
     ]
     if short:
         raise DataError(
-            f"{name} has too few pictures of {', '.join(short)}; "
-            f"every class needs at least {SHOTS} training pictures and a test picture"
+            f"{name} has too few images of {', '.join(short)}; "
+            f"every class needs at least {SHOTS} training images and a test image"
         )
 
 
-def _published(split: Path, groups: Sequence[Sequence[int]], pools: Pools) -> dict[int, list[Picture]]:
-    shots: dict[int, list[Picture]] = {}
+def _published(split: Path, groups: Sequence[Sequence[int]], pools: Pools) -> dict[int, list[DatasetImage]]:
+    shots: dict[int, list[DatasetImage]] = {}
     for number, group in enumerate(groups, start=2):
         listing = split / f"session_{number}.txt"
         lines = read_lines(listing)
@@ -62,7 +62,7 @@ def _published(split: Path, groups: Sequence[Sequence[int]], pools: Pools) -> di
         found = {c: [shot for shot in pools[c] if PurePosixPath(shot.key).name in names] for c in group}
         if len(lines) != SHOTS * len(group) or any(len(found[c]) != SHOTS for c in group):
             raise DataError(
-                f"{listing} is not the list of session {number}: it should name {SHOTS} training pictures "
+                f"{listing} is not the list of session {number}: it should name {SHOTS} training images "
                 f"of each of the classes {group[0]} to {group[-1]}, and nothing else"
             )
         shots |= found
