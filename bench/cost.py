@@ -20,7 +20,7 @@ from core.refinement import refine
 from core.space import Space, Whitening
 from core.state import LearnerState
 from core.views import LabelledViews
-from engine.compiled_module import compiled
+from engine.graph_template import compile_module
 
 VIEWS = 9
 SCENES = (  # ways, shots, past classes
@@ -49,7 +49,7 @@ def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     size = network.framing.size
     example = network.framing.blank()
-    trunk = compiled(network.trunk, example, device=torch.device("cpu"))
+    trunk = compile_module(network.trunk, example, device=torch.device("cpu"))
     whitening = Whitening(torch.zeros(network.dim), torch.eye(network.dim))
     known = torch.rand(past, network.dim, generator=generator)
     parent = LearnerState.untaught(network)

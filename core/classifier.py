@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,6 @@ from core.bank import ClassId, looked_up
 from core.errors import UnknownClass
 from core.prototypes import Prototyped
 from core.space import Space
-from engine.class_search import best_at_once, inner_products, scannable, smallest
 
 ACCEPTED = 0.95  # share of pictures of known classes that the unknown threshold lets through
 TEMPERATURES = torch.logspace(-3, 1, 161)  # where the best temperature is looked for
@@ -66,15 +66,10 @@ class NearestClassMean:
         self.class_ids = known.class_ids
         self.shots = known.shots
         self.certainty = certainty
-        self.prototypes = scannable([space.comparable(known.prototypes)])  # (K, M)
+        self.prototypes = self._stack([space.comparable(known.prototypes)])  # (K, M)
 
     def __len__(self) -> int:
         return len(self.class_ids)
-
-    @property
-    def best_at_once(self) -> int:
-        """How many pictures to gather for a prediction, where that takes nobody's time."""
-        return best_at_once(self.prototypes)
 
     @property
     def known_ids(self) -> KeysView[ClassId]:
@@ -89,11 +84,11 @@ class NearestClassMean:
         """The rows of these classes, in their order."""
         return looked_up(self._row, class_ids)
 
-    def changed(self, changes: Mapping[ClassId, "Learned | None"], certainty: Certainty) -> "NearestClassMean":
+    def changed(self, changes: Mapping[ClassId, "Learned | None"], certainty: Certainty) -> Self:
         """The same with these classes added, replaced, or (None) removed, in ascending order of their ids."""
         added = {class_id: changes[class_id] for class_id in sorted(changes)}
         new = [(class_id, learned) for class_id, learned in added.items() if learned is not None]
-        other = object.__new__(NearestClassMean)
+        other = object.__new__(type(self))
         other.space, other.certainty = self.space, certainty
         ids, shots, prototypes = self.class_ids, self.shots, self.prototypes
         if not changes.keys().isdisjoint(self._row):
@@ -102,7 +97,7 @@ class NearestClassMean:
         other.class_ids = (*ids, *(class_id for class_id, _ in new))
         other.shots = torch.cat([shots, torch.tensor([learned.shots for _, learned in new], dtype=torch.long)])
         comparable = [self.space.comparable(learned.prototype)[None] for _, learned in new]
-        other.prototypes = scannable([prototypes, *comparable])
+        other.prototypes = self._stack([prototypes, *comparable])
         if new and ids and new[0][0] < ids[-1]:  # a class that is not the latest; most are, and spare the copy
             order = sorted(range(len(other.class_ids)), key=other.class_ids.__getitem__)
             other.class_ids = tuple(other.class_ids[place] for place in order)
@@ -112,7 +107,17 @@ class NearestClassMean:
     def distances(self, features: Tensor) -> Tensor:
         """Features (n, M) → distance to every class (n, K)."""
         queries = self.space.comparable(self.space.embed(features))
-        return self.space.compare(queries, self.prototypes, inner_products)
+        return self.space.compare(queries, self.prototypes, lambda some, _: self._inner_products(some))
+
+    def _inner_products(self, queries: Tensor) -> Tensor:
+        return queries @ self.prototypes.T
+
+    def _smallest(self, distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        found = distances.topk(count, dim=1, largest=False)
+        return found.values, found.indices
+
+    def _stack(self, rows: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(rows))
 
     def nearest(self, features: Tensor) -> list[ClassId]:
         """The class that each picture is nearest to, unknown or not."""
@@ -128,7 +133,7 @@ class NearestClassMean:
         if not self.class_ids:
             return [Prediction((), unknown=True) for _ in features]
         distances = self.distances(features)
-        nearest, places = smallest(distances, min(top_k, len(self.class_ids)))
+        nearest, places = self._smallest(distances, min(top_k, len(self.class_ids)))
         # A softmax over all classes, worked out for the nearest alone: there may be a hundred thousand others.
         scale = -1 / self.certainty.temperature
         first = nearest[:, :1]

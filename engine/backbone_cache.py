@@ -17,7 +17,7 @@ from core.errors import BackboneError
 from core.state import with_weights
 from engine import preparation as preparing
 from engine.compiled_backbone import CompiledBackbone
-from engine.compiled_module import Engine, chosen
+from engine.compiled_module import Engine, choose_engine
 from engine.recently_used import RecentlyUsed
 from engine.single_flight import Busy, SingleFlight, already
 from learners.loading import VersionWeights
@@ -33,7 +33,7 @@ class BackboneCache:
         self, device: torch.device, engine: Engine, cache: Path, prepare_seconds: float = preparing.SECONDS
     ) -> None:
         self.device = device
-        self.engine = chosen(engine, device)
+        self.engine = choose_engine(engine, device)
         self.cache = cache
         self.prepare_seconds = prepare_seconds
         self._closed = False
@@ -82,7 +82,7 @@ class BackboneCache:
 
     def _made(self, name: str) -> CompiledBackbone:
         if self.engine == "torch":
-            return CompiledBackbone.of(self.pretrained(name), self.device)
+            return CompiledBackbone.on_torch(self.pretrained(name), self.device)
         return preparing.found(name, self.cache) or self._prepared(name)
 
     def _prepared(self, name: str) -> CompiledBackbone:

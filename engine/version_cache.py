@@ -12,15 +12,16 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 import structlog
-import torch
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.bank import ClassId
-from core.classifier import Learned, NearestClassMean, Prediction
-from engine.network import Network, NetworkLoader
+from core.classifier import Learned
+from engine.class_search import ClassSearch
+from engine.network import Network
+from engine.network_loader import NetworkLoader
 from engine.pinned_versions import PinnedVersions
 from engine.single_flight import Busy, SingleFlight
 from learners.blobs import from_blob
@@ -50,7 +51,7 @@ class LoadedVersion:
     backbone: str
     version: Version
     network: Network
-    classifier: NearestClassMean
+    classifier: ClassSearch
     held_out: HeldOut
     names: Mapping[int, str]
     renames: int
@@ -72,21 +73,6 @@ class LoadedVersion:
         held_out |= {ClassId(row.class_id): from_blob(row.held_out) for row in changes if row.held_out}
         classifier = self.classifier.changed(learned, certainty_of(version))
         return replace(self, version=version, classifier=classifier, held_out=held_out, names=names)
-
-
-@dataclass(frozen=True)
-class Nearest:
-    """The nearest classes of a version; equal ones are answered together."""
-
-    served: LoadedVersion
-    top_k: int
-
-    @property
-    def together(self) -> int:
-        return self.served.classifier.best_at_once
-
-    def __call__(self, features: torch.Tensor) -> list[Prediction]:
-        return self.served.classifier.predict(features, self.top_k)
 
 
 class VersionCache:

@@ -4,9 +4,7 @@ The rows lie in a file that has no name: however the process ends, nothing is le
 """
 
 import shutil
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -23,6 +21,7 @@ from core.images import MAX_PIXELS, Framing
 from core.views import LabelledViews
 from engine.compiled_module import CompiledModule
 from engine.cores import usable_cores
+from engine.decoding import decode_ahead
 from learners.base_folder import ClassFolder, FolderError, require_enough
 from learners.stored_images import AT_ONCE, AUGMENTED, views_of
 
@@ -142,7 +141,7 @@ def _readable(
         return _Look(place, file, views)
 
     some: list[_Look] = []
-    for found in _ahead(decoded, files):
+    for found in decode_ahead(decoded, files, usable_cores() + AT_ONCE):
         told(1)
         if isinstance(found, Skipped):
             skipped.append(found)
@@ -153,21 +152,6 @@ def _readable(
             some = []
     if some:
         yield some
-
-
-def _ahead(
-    work: Callable[[tuple[int, Path]], _Look | Skipped], entries: Iterable[tuple[int, Path]]
-) -> Iterator[_Look | Skipped]:
-    """Results in order, with no more of them waiting than the trunk takes at once."""
-    threads = usable_cores()
-    waiting: deque[Future[_Look | Skipped]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for entry in entries:
-            waiting.append(pool.submit(work, entry))
-            if len(waiting) > threads + AT_ONCE:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def _divided(rows: np.ndarray[Any, Any], places: Tensor, files: Sequence[Path], skipped: tuple[Skipped, ...]) -> Looked:

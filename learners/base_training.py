@@ -65,7 +65,7 @@ def look_for(
     told: Told,
 ) -> Looked:
     """The pictures as what this session trains takes them."""
-    trunk = networks.kit(backbone.name).own_trunk if config.scope == "tail" else None
+    trunk = networks.kit(backbone.name).pretrained_trunk if config.scope == "tail" else None
     return look(folders, backbone, trunk, room, max_pixels=max_pixels, told=told)
 
 

@@ -10,10 +10,11 @@ from torch import Tensor
 from core.backbones import Backbone
 from core.bank import ClassId, PrototypeBank
 from core.calibration import Statistics, smoothed_statistics_of, statistics_of
-from core.classifier import Certainty, NearestClassMean
+from core.classifier import Certainty
 from core.snapshot import from_bytes, to_bytes
 from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights
+from engine.class_search import ClassSearch
 from learners.blobs import from_blob, stacked
 from store import versions
 from store.models import ModelId, Version
@@ -78,7 +79,7 @@ def certainty_of(version: Version) -> Certainty:
     return Certainty(version.temperature, NO_LIMIT if version.threshold is None else version.threshold)
 
 
-def classifier(db: Session, version: Version, space: Space, dim: int) -> tuple[NearestClassMean, HeldOut]:
+def classifier(db: Session, version: Version, space: Space, dim: int) -> tuple[ClassSearch, HeldOut]:
     """What serving a version needs, apart from its network."""
     rows = versions.remembered(db, version.model_id, version.number)
     means = Means(
@@ -87,7 +88,7 @@ def classifier(db: Session, version: Version, space: Space, dim: int) -> tuple[N
         stacked([row.copies[-1] for row in rows], dim) if rows else torch.zeros(0, dim),
     )
     held_out = {ClassId(row.class_id): from_blob(row.held_out) for row in rows if row.held_out}
-    return NearestClassMean(space, means, certainty_of(version)), held_out
+    return ClassSearch(space, means, certainty_of(version)), held_out
 
 
 def learner(db: Session, backbone: Backbone, version: Version, network: VersionWeights) -> LearnerState:

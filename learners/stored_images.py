@@ -4,18 +4,17 @@ The augmented views of a picture are drawn from a seed that is its own digest, s
 the same ones. A picture that is costly to decode is stored with a small form of it beside, of which they are the same.
 """
 
-import io
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from core.image_cost import Cost, inspect
-from core.images import MAX_PIXELS, Framing, decode, views
+from core.images import MAX_PIXELS, Framing, views
 from core.views import LabelledViews
 from engine.compiled_module import CompiledModule
-from engine.decoder_process import STORED_SECONDS, DecoderProcess
+from engine.decoding import EncodedImage, decode_now
 from store.classes import StoredImage, digest
 
 AUGMENTED = 8
@@ -28,26 +27,28 @@ STORED = 2**31  # pixels: what is stored was within the limit when it came
 Check = Callable[[], None]  # called between two pictures; raises to stop
 
 
-DECODER = DecoderProcess()  # for all that this process decodes of costly images
-
-
 def views_of(data: bytes, framing: Framing, *, augmented: int = AUGMENTED, max_pixels: int = MAX_PIXELS) -> Tensor:
     """The centre view and the picture's own augmented ones, (1 + augmented, 3, s, s) bytes."""
-    found, short_side = inspect(data), sharp_side(framing)
-    found.require_affordable(max_pixels)
-    costly = found.cost is Cost.COSTLY
-    image = (DECODER.decode if costly else decode)(data, short_side=short_side, max_pixels=max_pixels)
-    return own_views(image, framing, digest(data), augmented)
+    return decode_now(encoded(data, framing, augmented, max_pixels)).view
 
 
 def stored_views(picture: StoredImage, framing: Framing, augmented: int) -> Tensor:
     """As `views_of` the picture as it was sent, whatever it costs: it was within the limits when it came."""
-    data, short_side = picture.scaled or picture.data, sharp_side(framing)
-    if inspect(data).cost is Cost.COSTLY:
-        image = DECODER.decode(data, short_side=short_side, max_pixels=STORED, seconds=STORED_SECONDS)
-    else:
-        image = decode(data, short_side=short_side, max_pixels=STORED)
-    return own_views(image, framing, picture.sha256, augmented)
+    return decode_now(stored_encoded(picture, framing, augmented)).view
+
+
+def encoded(
+    data: bytes, framing: Framing, augmented: int, max_pixels: int, *, keep_small_form: bool = False
+) -> EncodedImage:
+    """A picture as it was sent, to be decoded to its views."""
+    view = partial(own_views, framing=framing, sha256=digest(data), augmented=augmented)
+    return EncodedImage(data, sharp_side(framing), max_pixels, view, keep_small_form=keep_small_form)
+
+
+def stored_encoded(picture: StoredImage, framing: Framing, augmented: int) -> EncodedImage:
+    """A stored picture, to be decoded to the same views."""
+    view = partial(own_views, framing=framing, sha256=picture.sha256, augmented=augmented)
+    return EncodedImage(picture.scaled or picture.data, sharp_side(framing), STORED, view, stored=True)
 
 
 def sharp_side(framing: Framing) -> int:
@@ -58,13 +59,6 @@ def sharp_side(framing: Framing) -> int:
 def own_views(image: Image.Image, framing: Framing, sha256: str, augmented: int) -> Tensor:
     """The views of a picture that was decoded at the sharp side; the digest is that of its bytes as they were sent."""
     return views(image, framing, augmented, torch.Generator().manual_seed(int(sha256[:14], 16)))
-
-
-def small_form(image: Image.Image) -> bytes:
-    """What to store beside a costly picture: every pixel of it as it was decoded at the sharp side."""
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def views_to_teach_with(pictures: int) -> int:

@@ -9,16 +9,17 @@ from functools import cache
 import structlog
 import torch
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.routing import Route
 
 from core.classifier import Certainty
 from engine.backbone_cache import BackboneCache, chosen_device
-from engine.batching import IN_TURN, Batcher, Shape, on_cores
+from engine.batching import ONE_THREAD, Parallelism, for_cores
 from engine.cores import usable_cores
-from engine.network import NetworkLoader
+from engine.network_loader import NetworkLoader
+from engine.predictor import Predictor
 from engine.version_cache import VersionCache
 from messaging.listener import Listener
 from messaging.notifier import make_notifier
@@ -73,13 +74,10 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     )
     app.add_middleware(RequestDurations, metrics=app.state.metrics)
     app.add_middleware(RequestLog)
-    app.router.routes.extend(predict.PLAIN)  # first: most requests are these
-    scoped = APIRouter()
-    for resource in (predict, classes, sessions, versions):
-        scoped.include_router(resource.router)
-    app.include_router(scoped)
+    for resource in (predict, classes, sessions, versions):  # most requests are predictions: their route comes first
+        app.include_router(resource.router)
+        app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
     app.include_router(models.router)
-    app.include_router(scoped, prefix="/models/{model}", dependencies=[Depends(named_model)])
     app.include_router(health.router)
     _answer_document(app)
     return app
@@ -116,7 +114,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         news.set()
         await asyncio.wait({watcher}, timeout=SECONDS_TO_STOP)  # it may be at the database, which may not answer
         watcher.cancel()
-        await run_sync(context.batcher.close)
+        await run_sync(context.predictor.close)
         await run_sync(context.notifier.close)
 
 
@@ -131,20 +129,25 @@ def _make_context(app: FastAPI) -> AppContext:
     )
     app.state.networks = networks  # for whoever stops the service while it starts
     version_cache = VersionCache(database, NetworkLoader(networks), pinned_classes=settings.pinned_classes)
-    batcher = Batcher(settings.queue_images, metrics.batched, _shape(networks))
-    metrics.queue_images.set_function(lambda: batcher.queued)
+    predictor = Predictor(
+        max_queued=settings.queue_images,
+        max_pixels=settings.max_pixels,
+        parallelism=_parallelism(networks),
+        on_batch=metrics.batched,
+    )
+    metrics.queue_images.set_function(lambda: predictor.queued)
     with database.read() as db:
         backbone = catalogue.get(db, DEFAULT).backbone
     networks.kit(backbone)  # a start waits until it is prepared, however long that takes
     version_cache.refresh(DEFAULT)
-    return AppContext(settings, database, version_cache, batcher, metrics, make_notifier(settings.broker_url))
+    return AppContext(settings, database, version_cache, predictor, metrics, make_notifier(settings.broker_url))
 
 
-def _shape(networks: BackboneCache) -> Shape:
+def _parallelism(networks: BackboneCache) -> Parallelism:
     if networks.engine == "torch":
-        return IN_TURN
+        return ONE_THREAD
     torch.set_num_threads(1)  # of each thread of the engine: they have a core each
-    return on_cores(usable_cores())
+    return for_cores(usable_cores())
 
 
 def _have_default_model(database: Database, settings: Settings) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request
 
-from engine.batching import Batcher
+from engine.predictor import Predictor
 from engine.version_cache import VersionCache
 from learners.teaching import Changes
 from messaging.notifier import Notifier
@@ -32,17 +32,17 @@ class AppContext:
         settings: Settings,
         database: Database,
         version_cache: VersionCache,
-        batcher: Batcher,
+        predictor: Predictor,
         metrics: Metrics,
         notifier: Notifier,
     ) -> None:
         self.settings = settings
         self.database = database
         self.version_cache = version_cache
-        self.batcher = batcher
+        self.predictor = predictor
         self.metrics = metrics
         self.notifier = notifier
-        self.teacher = Teacher(Changes(database, settings, version_cache, notifier), settings, version_cache, batcher)
+        self.teacher = Teacher(Changes(database, settings, version_cache, notifier), settings, version_cache, predictor)
         self.watching = Watching(database, settings)
         self.stopping = False
 

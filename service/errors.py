@@ -19,7 +19,7 @@ from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import ImageError, UnknownBackbone
-from engine.batching import Overloaded
+from engine.errors import Overloaded, UnusableImages
 from engine.single_flight import Busy
 from store.errors import Conflict, LimitReached, NameTaken, NotThere
 from store.idempotency import KeyReused
@@ -191,6 +191,7 @@ def install(app: FastAPI) -> None:
     for kind in _TABLE:
         app.add_exception_handler(kind, _on_domain_error)
     app.add_exception_handler(SQLAlchemyError, _on_database_error)
+    app.add_exception_handler(UnusableImages, _on_unusable_images)
     app.add_exception_handler(Overloaded, _on_overloaded)
     app.add_exception_handler(Busy, _on_busy)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -223,6 +224,12 @@ async def _on_database_error(request: Request, error: Exception) -> Response:
     where = {"method": request.method, "path": request.scope["path"], "request_id": own_id}
     _log.error("database_fault", **where, error=summary(error), stack=frames(error))
     return internal_error().response(own_id)
+
+
+async def _on_unusable_images(request: Request, error: Exception) -> Response:
+    assert isinstance(error, UnusableImages)
+    images = [ImageProblem(index=bad.index, filename=bad.filename, reason=bad.reason) for bad in error.images]
+    return unusable_images(images, error.total).response(request_id(request))
 
 
 async def _on_overloaded(request: Request, error: Exception) -> Response:

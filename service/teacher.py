@@ -13,20 +13,18 @@ from weakref import WeakValueDictionary
 
 import torch
 from anyio.to_thread import run_sync
-from PIL import Image
 from torch import Tensor
 
 from core.images import Framing
-from engine.batching import Batcher
-from engine.decoding import Look, Seen, seen_again, seen_in
+from engine.decoding import DecodedImage, EncodedImage
 from engine.network import Network
+from engine.predictor import Predictor
 from engine.version_cache import LoadedVersion, VersionCache
-from learners.stored_images import VIEWS_AT_ONCE, own_views, sharp_side, views_to_teach_with
+from learners.stored_images import VIEWS_AT_ONCE, encoded, stored_encoded, views_to_teach_with
 from learners.teaching import Changes, Idempotency, Lesson, Moved, Outcome
 from service.errors import Problem
 from service.schemas import ClassBody
 from service.uploads import Upload
-from store.classes import digest
 from store.errors import LimitReached, NameTaken
 from store.models import Version
 from store.settings import Settings
@@ -38,11 +36,11 @@ ATTEMPTS = 50
 class Teacher:
     """Changes what a model knows, one change of a model at a time in this process."""
 
-    def __init__(self, changes: Changes, settings: Settings, version_cache: VersionCache, batcher: Batcher) -> None:
+    def __init__(self, changes: Changes, settings: Settings, version_cache: VersionCache, predictor: Predictor) -> None:
         self.changes = changes
         self.settings = settings
         self.version_cache = version_cache
-        self.batcher = batcher
+        self.predictor = predictor
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of models that change now
         self._in_flight: set[tuple[str, str]] = set()
 
@@ -99,8 +97,8 @@ class Teacher:
         served = await run_sync(self.version_cache.current, model)
         await run_sync(self.changes.require_free, served.model_id, name)
         new = await self._seen(lesson.uploads, served.network.framing)
-        features = _Features(self.batcher, [one.view for one in new])
-        kept = replace(lesson, scaled=[one.scaled for one in new])
+        features = _Features(self.predictor, [one.view for one in new])
+        kept = replace(lesson, scaled=[one.small_form for one in new])
 
         def write(served: LoadedVersion, seen: Tensor) -> Outcome:
             return self.changes.teach(served, name, kept, seen)
@@ -112,9 +110,14 @@ class Teacher:
         framing = served.network.framing
         stored = await run_sync(self.changes.stored_shots, served.model_id, class_id, len(lesson.uploads))
         new = await self._seen(lesson.uploads, framing)
-        old = await seen_again(self.changes.stored_shot, stored, framing, new[0].view.shape[0] - 1)
-        features = _Features(self.batcher, [*old, *(one.view for one in new)])
-        kept = replace(lesson, scaled=[one.scaled for one in new])
+        augmented = new[0].view.shape[0] - 1
+
+        def load(key: int) -> EncodedImage:
+            return stored_encoded(self.changes.stored_shot(key), framing, augmented)
+
+        old = await asyncio.wrap_future(self.predictor.decoder.decode(stored, load))
+        features = _Features(self.predictor, [one.view for one in (*old, *new)])
+        kept = replace(lesson, scaled=[one.small_form for one in new])
 
         def write(served: LoadedVersion, seen: Tensor) -> Outcome:
             return self.changes.add_shots(served, class_id, kept, len(stored), seen)
@@ -146,13 +149,13 @@ class Teacher:
         detail = "other replicas change this model all the time; try again in a moment"
         raise Problem(503, "The model is busy", detail, slug="busy", headers={"Retry-After": "1"})
 
-    async def _seen(self, uploads: Sequence[Upload], framing: Framing) -> list[Seen]:
+    async def _seen(self, uploads: Sequence[Upload], framing: Framing) -> list[DecodedImage]:
         augmented = views_to_teach_with(len(uploads))
 
-        def see(image: Image.Image, data: bytes) -> Tensor:
-            return own_views(image, framing, digest(data), augmented)
+        def load(upload: Upload) -> EncodedImage:
+            return encoded(upload.data, framing, augmented, self.settings.max_pixels, keep_small_form=True)
 
-        return await seen_in(uploads, Look(sharp_side(framing), self.settings.max_pixels, see))
+        return await asyncio.wrap_future(self.predictor.decoder.decode_uploads(uploads, load))
 
 
 async def _idempotency(key: str | None, verb: str, subject: str, uploads: Sequence[Upload]) -> Idempotency | None:
@@ -173,8 +176,8 @@ def _in_flight(key: str) -> Problem:
 class _Features:
     """Features of pictures under whichever network is asked for, computed once for each."""
 
-    def __init__(self, batcher: Batcher, pictures: Sequence[Tensor]) -> None:
-        self.batcher = batcher
+    def __init__(self, predictor: Predictor, pictures: Sequence[Tensor]) -> None:
+        self.predictor = predictor
         self.pictures = pictures  # each (v, 3, s, s)
         self._known: dict[Network, Tensor] = {}
 
@@ -185,7 +188,7 @@ class _Features:
             step = max(1, VIEWS_AT_ONCE // len(self.pictures[0]))
             for start in range(0, len(self.pictures), step):  # a few at a time, so that predictions come between
                 some = torch.stack(list(self.pictures[start : start + step]))
-                found = await asyncio.wrap_future(self.batcher.submit(network, some.flatten(0, 1), list))
+                found = await asyncio.wrap_future(self.predictor.features(network, list(some.flatten(0, 1))))
                 parts.append(torch.stack(found).unflatten(0, some.shape[:2]))
             self._known[network] = torch.cat(parts)
         return self._known[network]

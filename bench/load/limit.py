@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from bench.peers.classifier import Classifier
-from engine.compiled_module import compiled, on_one_core
-from engine.cores import batch_scheduling, usable_cores
+from engine.compiled_module import throughput_mode
+from engine.cores import usable_cores
+from engine.graph_template import compile_module
 
 BATCH = 8
 
@@ -36,16 +37,16 @@ class Engine:
         picture = backbone.framing.blank()
         with torch.no_grad():
             activation = backbone.trunk(picture)
-        self.trunk = compiled(backbone.trunk, picture, device=torch.device("cpu"))
-        self.tail = compiled(backbone.tail, activation, device=torch.device("cpu"), heavy=False)
+        self.trunk = compile_module(backbone.trunk, picture, device=torch.device("cpu"))
+        self.tail = compile_module(backbone.tail, activation, device=torch.device("cpu"), latency=False)
         self.nearest = classifier.nearest
 
     def __call__(self, pictures: Tensor) -> int:
         return len(self.nearest.predict(self.tail(self.trunk(pictures)), 5))
 
     def on_one_core(self, pictures: Tensor) -> int:
-        activations = on_one_core(self.trunk)(pictures)
-        return len(self.nearest.predict(on_one_core(self.tail)(activations), 5))
+        activations = throughput_mode(self.trunk)(pictures)
+        return len(self.nearest.predict(throughput_mode(self.tail)(activations), 5))
 
 
 def pictures_a_second(engine: Engine, classifier: Classifier, pictures: Sequence[bytes], seconds: float) -> float:
@@ -99,7 +100,6 @@ MEASURES = {
 def _serve(backbone: str, prototypes: str) -> None:
     pictures = [base64.b64decode(one) for one in json.loads(sys.stdin.readline())]
     torch.set_num_threads(1)
-    batch_scheduling()  # as the service does
     classifier = Classifier(backbone, Path(prototypes))
     engine = Engine(classifier)
     print(pictures_a_second(engine, classifier, pictures, 0.5), flush=True)  # the first calls are slow

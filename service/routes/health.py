@@ -15,7 +15,7 @@ router = APIRouter(tags=["health"])
 @router.get("/livez", summary="Is the process alive", responses=responses(503))
 async def livez(service: Service) -> dict[str, str]:
     """Fails when the engine's thread is gone, which only a restart mends."""
-    if not service.batcher.alive:
+    if not service.predictor.alive:
         raise Problem(503, "The engine is gone", "the engine's thread has ended; restart the service", slug="dead")
     return {"status": "alive"}
 

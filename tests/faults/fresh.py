@@ -10,7 +10,7 @@ import torch
 
 from core.images import centre_view, decode
 from engine.backbone_cache import BackboneCache
-from engine.network import NetworkLoader
+from engine.network_loader import NetworkLoader
 from engine.version_cache import VersionCache
 from store.database import Database
 

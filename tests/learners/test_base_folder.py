@@ -114,7 +114,7 @@ def backbone(networks: BackboneCache) -> Backbone:
 
 @pytest.fixture(scope="module")
 def trunk(networks: BackboneCache, backbone: Backbone) -> CompiledModule:
-    return networks.kit(backbone.name).own_trunk
+    return networks.kit(backbone.name).pretrained_trunk
 
 
 @pytest.fixture

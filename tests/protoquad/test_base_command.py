@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bench.display import TerminalDisplay
 from core.progress import Progress, Report
 from engine.backbone_cache import BackboneCache
-from engine.network import NetworkLoader
+from engine.network_loader import NetworkLoader
 from engine.version_cache import VersionCache
 from learners.stored_images import views_of
 from migrations import schema
