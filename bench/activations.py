@@ -20,7 +20,8 @@ from core.backbones import Backbone
 from core.errors import ImageError
 from core.images import decode, views
 from core.views import LabelledViews, Scope
-from engine.compiled_module import CompiledModule, Engine, compiled
+from engine.compiled_module import CompiledModule, Engine
+from engine.graph_template import compile_module
 from engine.map_ahead import map_ahead
 
 IMAGES_AT_ONCE = 8
@@ -101,7 +102,7 @@ class ActivationStore:
         if self.scope == "all":
             return inputs
         if self._forward is None:
-            self._forward = compiled(self.backbone.trunk, inputs[0, :1], device=self.device, engine=self.engine)
+            self._forward = compile_module(self.backbone.trunk, inputs[0, :1], device=self.device, engine=self.engine)
         activations: Tensor = self._forward(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
         return activations
 

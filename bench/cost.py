@@ -21,7 +21,7 @@ from core.refinement import refine
 from core.space import Space, Whitening
 from core.state import LearnerState
 from core.views import LabelledViews
-from engine.compiled_module import compiled
+from engine.graph_template import compile_module
 from engine.pretrained import pretrained
 
 VIEWS = 9
@@ -49,7 +49,7 @@ def _in_own_process(backbone: str, ways: int, shots: int, past: int) -> dict[str
 def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
     network = pretrained(name)
     generator = torch.Generator().manual_seed(0)
-    trunk = compiled(network.trunk, network.framing.blank(), device=torch.device("cpu"))
+    trunk = compile_module(network.trunk, network.framing.blank(), device=torch.device("cpu"))
     parent = _known_classes(network, past, generator)
     size = network.framing.size
     images = torch.randint(0, 256, (ways * shots * VIEWS, 3, size, size), dtype=torch.uint8, generator=generator)

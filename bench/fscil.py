@@ -31,7 +31,8 @@ from core.progress import Report
 from core.snapshot import from_bytes, to_bytes
 from core.state import LearnerState, Weights, with_weights
 from core.views import LabelledViews, as_batch, trainable_part
-from engine.compiled_module import CompiledModule, Engine, compiled
+from engine.compiled_module import CompiledModule, Engine
+from engine.graph_template import compile_module
 
 
 class Display(Protocol):
@@ -185,7 +186,7 @@ class _Tests:
         inputs = as_batch(inputs, torch.device("cpu"))
         if self.forward is None:
             part = trainable_part(with_weights(self.context.backbone, state.weights), self.scope)
-            self.forward = compiled(part, inputs[:1], device=self.context.device, engine=self.context.engine)
+            self.forward = compile_module(part, inputs[:1], device=self.context.device, engine=self.context.engine)
         return self.forward(inputs)
 
 

@@ -17,7 +17,7 @@ from core.errors import BackboneError
 from core.state import Weights, with_weights
 from engine import preparation
 from engine.compiled_backbone import CompiledBackbone
-from engine.compiled_module import Engine, chosen
+from engine.compiled_module import Engine, choose_engine
 from engine.pretrained import as_it_comes
 from engine.recently_used import RecentlyUsed
 from engine.single_flight import Busy, SingleFlight, already
@@ -38,7 +38,7 @@ class BackboneCache:
         failure_seconds: float = SECONDS_OF_FAILURE,
     ) -> None:
         self.device = device
-        self.engine = chosen(engine, device)
+        self.engine = choose_engine(engine, device)
         self.folder = folder
         self.prepare_seconds = prepare_seconds
         self.failure_seconds = failure_seconds
@@ -89,7 +89,7 @@ class BackboneCache:
 
     def _compile(self, name: str) -> CompiledBackbone:
         if self.engine == "torch":
-            return CompiledBackbone.of(self.pretrained(name), self.device)
+            return CompiledBackbone.on_torch(self.pretrained(name), self.device)
         return preparation.find(name, self.folder) or self._prepare(name)
 
     def _prepare(self, name: str) -> CompiledBackbone:

@@ -1,7 +1,7 @@
-"""A backbone made ready for serving: what serving needs of it, without the modules that learning needs.
+"""A backbone compiled for this machine: what serving needs of it, without the modules that learning needs.
 
-Making one takes seconds and several times the memory of using it (torch traces, converts, and keeps what it traced),
-so it is written to a folder by one process and read by all others.
+Compiling takes seconds and several times the memory of using the result, because torch keeps what it has traced. So one
+process writes the compiled backbone to a folder, and all others read it.
 """
 
 import hashlib
@@ -18,12 +18,15 @@ from torch import Tensor
 
 from core.backbones import Backbone
 from core.images import Framing
+from core.space import Space
 from core.state import Weights, weights_of
-from engine.compiled_module import CompiledModule, GraphTemplate, OpenVinoTemplate, TorchTemplate, warmed
+from engine.compiled_module import CompiledModule, warm_up
 from engine.errors import BrokenCompiledBackbone
+from engine.graph_template import GraphTemplate, OpenVinoTemplate, TorchTemplate, export_graph
+from engine.network import Network, NetworkKey
 
-TRUNK, TAIL = "trunk.", "tail."
-MANIFEST = "kit.json"
+MANIFEST = "manifest.json"
+_TRUNK, _TAIL = "trunk.", "tail."  # prefixes of weights
 _WEIGHTS = "weights.safetensors"
 _GRAPHS = ("trunk.xml", "tail.xml")
 _FILES = (_WEIGHTS, *_GRAPHS, "trunk.bin", "tail.bin")
@@ -31,73 +34,81 @@ _FILES = (_WEIGHTS, *_GRAPHS, "trunk.bin", "tail.bin")
 
 @dataclass(frozen=True, eq=False)
 class CompiledBackbone:
-    backbone: str
+    name: str
     framing: Framing
     dim: int
-    own: Weights  # the tail's, as they come with the backbone
-    own_trunk: CompiledModule
-    trunks: GraphTemplate
-    tails: GraphTemplate
+    tail_weights: Weights  # pretrained
+    pretrained_trunk: CompiledModule
+    trunk_template: GraphTemplate
+    tail_template: GraphTemplate
 
     @classmethod
-    def of(cls, backbone: Backbone, device: torch.device) -> "CompiledBackbone":
-        """For torch, where nothing has to be converted."""
+    def on_torch(cls, backbone: Backbone, device: torch.device) -> "CompiledBackbone":
+        """For the engine torch, which needs no conversion."""
         trunks, tails = TorchTemplate(backbone.trunk, device), TorchTemplate(backbone.tail, device)
-        own_trunk = trunks.bound(backbone.trunk.state_dict(), heavy=True)
-        own = weights_of(backbone, "tail")
-        return cls(backbone.name, backbone.framing, backbone.dim, own, own_trunk, trunks, tails)
+        trunk = trunks.bind(backbone.trunk.state_dict(), latency=True)
+        return cls(backbone.name, backbone.framing, backbone.dim, weights_of(backbone, "tail"), trunk, trunks, tails)
 
     @classmethod
     def read(cls, folder: Path) -> "CompiledBackbone":
-        about = _manifest(folder)
+        """Read what `write_compiled_backbone` has written. Raises BrokenCompiledBackbone."""
+        manifest = _read_manifest(folder)
         weights = load_file(folder / _WEIGHTS)
         trunks, tails = (OpenVinoTemplate.read(folder / graph) for graph in _GRAPHS)
-        own_trunk = trunks.bound(_part(weights, TRUNK), heavy=True)
-        own = {name: weight.clone() for name, weight in weights.items() if name.startswith(TAIL)}
-        return cls(about["backbone"], Framing(**about["framing"]), about["dim"], own, own_trunk, trunks, tails)
+        trunk = trunks.bind(_part(weights, _TRUNK), latency=True)
+        tail_weights = {name: weight.clone() for name, weight in weights.items() if name.startswith(_TAIL)}
+        framing = Framing(**manifest["framing"])
+        return cls(manifest["backbone"], framing, manifest["dim"], tail_weights, trunk, trunks, tails)
 
-    @cached_property
-    def activation(self) -> Tensor:
-        """What the trunk makes of a blank picture."""
-        return warmed(self.own_trunk, self.framing.blank())
+    def network(self, weights: Weights, space: Space, key: NetworkKey) -> Network:
+        """Compile and warm up the network with these weights; those that are not given are the pretrained ones."""
+        trunk, tail = self.trunk(weights), self.tail(weights)
+        if trunk is not self.pretrained_trunk:
+            warm_up(trunk, self.framing.blank())
+        warm_up(tail, self._blank_activation)
+        return Network(key, trunk, tail, space, self.framing, self.dim)
 
     def trunk(self, weights: Weights) -> CompiledModule:
-        """Shared by all models on the backbone, unless a base session trained it too."""
-        trained = _part(weights, TRUNK)
-        return self.trunks.bound(trained, heavy=True) if trained else self.own_trunk
+        """The pretrained trunk, which all models share, unless `weights` include trained ones of the trunk."""
+        trained = _part(weights, _TRUNK)
+        return self.trunk_template.bind(trained, latency=True) if trained else self.pretrained_trunk
 
     def tail(self, weights: Weights) -> CompiledModule:
-        """Not heavy: it is computed in a moment, and compiled for every version."""
-        return self.tails.bound(_part({**self.own, **weights}, TAIL), heavy=False)
+        """Without latency mode: a tail is small, and is compiled for every version."""
+        return self.tail_template.bind(_part({**self.tail_weights, **weights}, _TAIL), latency=False)
+
+    @cached_property
+    def _blank_activation(self) -> Tensor:
+        return warm_up(self.pretrained_trunk, self.framing.blank())
 
 
 def write_compiled_backbone(backbone: Backbone, folder: Path) -> None:
-    """Everything that `CompiledBackbone.read` wants, and what it must read like."""
-    picture = backbone.framing.blank()
+    """Write what `CompiledBackbone.read` reads, with a digest of every file."""
+    image = backbone.framing.blank()
     with torch.no_grad():
-        activation = backbone.trunk(picture)
+        activation = backbone.trunk(image)
     trunk, tail = (folder / graph for graph in _GRAPHS)
-    OpenVinoTemplate.of(backbone.trunk, picture).write(trunk)
-    OpenVinoTemplate.of(backbone.tail, activation).write(tail)
+    export_graph(backbone.trunk, image, trunk)
+    export_graph(backbone.tail, activation, tail)
     save_file({name: weight.contiguous() for name, weight in backbone.state_dict().items()}, folder / _WEIGHTS)
-    about = {
+    manifest = {
         "backbone": backbone.name,
         "framing": asdict(backbone.framing),
         "dim": backbone.dim,
         "files": {name: _digest(folder / name) for name in _FILES},
     }
-    (folder / MANIFEST).write_text(json.dumps(about, indent=1))
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
-        about: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
-        broken = [name for name in _FILES if _digest(folder / name) != about["files"][name]]
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+        changed = [name for name in _FILES if _digest(folder / name) != manifest["files"][name]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BrokenCompiledBackbone(f"{folder} cannot be read: {type(error).__name__}: {error}") from error
-    if broken:
-        raise BrokenCompiledBackbone(f"{folder / broken[0]} is not what was written")
-    return about
+    if changed:
+        raise BrokenCompiledBackbone(f"{folder / changed[0]} has changed since it was written")
+    return manifest
 
 
 def _digest(file: Path) -> str:

@@ -1,63 +1,80 @@
-"""Features that wait to be read, each lot by one thread at a time.
+"""Feature vectors that wait to be searched, grouped by search.
 
-Looking up one picture among a hundred thousand classes takes as long as looking up eight: memory is read through once
-for all of them. So while one thread reads, what comes for the same reading is kept for it, and where a lot is worth
-gathering, it is read when it is full or when the cores have nothing else to do.
+Searching many classes for one vector takes as long as for sixteen, because the prototypes are read from memory once for
+all of them. So vectors wait until there are enough of them, or until no thread has anything else to do.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
-Found = TypeVar("Found")
-Read = Callable[[Tensor], Sequence[Found]]
-"""Features (n, M) to what is wanted of each picture. What is equal is called once for all who wait for it."""
-Share = TypeVar("Share", bound=Sized)  # some pictures of a request
+from core.classifier import Prediction
+
+Item = TypeVar("Item")  # whose features they are
+
+
+class Classifier(Protocol):
+    @property
+    def preferred_batch(self) -> int:
+        """How many feature vectors to gather for one search, if that delays nobody."""
+
+    def predict(self, features: Tensor, top_k: int) -> list[Prediction]: ...
+
+
+class Search(NamedTuple):
+    """What is asked about an image. Equal searches are done together."""
+
+    classifier: Classifier
+    top_k: int
+
+
+class Lot(NamedTuple, Generic[Item]):
+    """What is to be searched in one call."""
+
+    search: Search
+    features: list[tuple[Item, Tensor]]
 
 
 @dataclass(eq=False)
-class _Lot(Generic[Share]):
-    full: int  # pictures
-    features: dict[Share, Tensor] = field(default_factory=dict)
-    batches: int = 0  # that have been computed since the first of these
-    being_read: bool = False
-
-    def due(self, patience: int, idle: bool) -> bool:
-        if self.being_read or not self.features:
-            return False
-        return idle or sum(map(len, self.features)) >= self.full or self.batches >= patience
+class _Waiting(Generic[Item]):
+    features: list[tuple[Item, Tensor]] = field(default_factory=list)
+    batches: int = 0  # computed since the first of these features
+    being_searched: bool = False  # an earlier lot of the same search
 
 
-class Gathering(Generic[Share]):
-    """Not locked: its owner is."""
+class Gathering(Generic[Item]):
+    """One lot of each search is out at a time: what comes meanwhile makes the next one. Has no lock of its own."""
 
     def __init__(self, patience: int) -> None:
-        self.patience = patience  # batches for which a lot that does not get full waits, whatever else is computed
-        self._lots: dict[Read[Any], _Lot[Share]] = {}
+        self._patience = patience  # batches after which a lot is due, full or not
+        self._waiting: dict[Search, _Waiting[Item]] = {}
 
-    def batch_done(self) -> None:
-        for lot in self._lots.values():
-            lot.batches += bool(lot.features)
+    def add(self, search: Search, item: Item, features: Tensor) -> None:
+        self._waiting.setdefault(search, _Waiting()).features.append((item, features))
 
-    def add(self, read: Read[Any], full: int, features: Mapping[Share, Tensor]) -> None:
-        self._lots.setdefault(read, _Lot(full)).features |= features
+    def count_batch(self) -> None:
+        """Call once for each batch that was computed, before its features are added."""
+        for waiting in self._waiting.values():
+            waiting.batches += bool(waiting.features)
 
-    def waits(self) -> bool:
-        """Whether there is a lot that nobody reads."""
-        return any(lot.due(self.patience, idle=True) for lot in self._lots.values())
-
-    def take(self, *, idle: bool) -> "tuple[Read[Any], dict[Share, Tensor]] | None":
-        """A lot that is to be read now; tell when that is `done`. Idle: nothing that is computed will add to any."""
-        for read, lot in self._lots.items():
-            if lot.due(self.patience, idle):
-                features, lot.features, lot.batches, lot.being_read = lot.features, {}, 0, True
-                return read, features
+    def take(self, *, idle: bool) -> Lot[Item] | None:
+        """A lot that is due; call `finish` when it was searched. `idle`: nothing is being computed that adds to it."""
+        for search, waiting in self._waiting.items():
+            if self._is_due(search, waiting, idle):
+                lot = Lot(search, waiting.features)
+                waiting.features, waiting.batches, waiting.being_searched = [], 0, True
+                return lot
         return None
 
-    def done(self, read: Read[Any]) -> None:
-        lot = self._lots[read]
-        lot.being_read = False
-        if not lot.features:
-            del self._lots[read]  # and with it a version that is perhaps served no more
+    def finish(self, search: Search) -> None:
+        waiting = self._waiting[search]
+        waiting.being_searched = False
+        if not waiting.features:
+            del self._waiting[search]  # it holds a version, which may not be served any more
+
+    def _is_due(self, search: Search, waiting: _Waiting[Item], idle: bool) -> bool:
+        if waiting.being_searched or not waiting.features:
+            return False
+        full = len(waiting.features) >= search.classifier.preferred_batch
+        return idle or full or waiting.batches >= self._patience

@@ -1,4 +1,4 @@
-"""`map` in threads, a few items ahead of the consumer: images decode while the network computes."""
+"""`map` in threads, a few items ahead of the consumer: images are decoded while the network computes."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,14 +11,21 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def map_ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results in the order of the items. Only a few are in memory at a time, however many items there are."""
-    threads = usable_cores()
+def map_ahead(work: Callable[[Item], Result], items: Iterable[Item], ahead: int | None = None) -> Iterator[Result]:
+    """Results in the order of the items, at most `ahead` of them waiting to be taken: one for each core unless given.
+
+    The views of all images together would be gigabytes.
+    """
+    cores = usable_cores()
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > threads + 1:
+    with ThreadPoolExecutor(cores, "decoding ahead") as threads:
+        try:
+            for item in items:
+                waiting.append(threads.submit(work, item))
+                if len(waiting) > (ahead or cores):
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakSet
 
-from core.classifier import NearestClassMean
+from engine.class_search import ClassSearch
 from engine.recently_used import RecentlyUsed
 from engine.single_flight import Busy, SingleFlight
 
@@ -20,7 +20,7 @@ MAX_LOADING = 16  # pinned versions that load or wait for it; one loads at a tim
 
 class _Classified(Protocol):
     @property
-    def classifier(self) -> NearestClassMean: ...
+    def classifier(self) -> ClassSearch: ...
 
 
 Version = TypeVar("Version", bound=_Classified)

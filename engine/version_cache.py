@@ -15,7 +15,7 @@ import structlog
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from core.classifier import NearestClassMean
+from engine.class_search import ClassSearch
 from engine.network import Network
 from engine.pinned_versions import PinnedVersions
 from engine.single_flight import Busy, SingleFlight
@@ -53,7 +53,7 @@ class Loaded(Protocol):
     def network(self) -> Network: ...
 
     @property
-    def classifier(self) -> NearestClassMean: ...
+    def classifier(self) -> ClassSearch: ...
 
     @property
     def names(self) -> Mapping[int, str]: ...

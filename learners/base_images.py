@@ -20,7 +20,7 @@ from core.guard import hold_out
 from core.images import MAX_PIXELS
 from core.views import LabelledViews
 from engine.compiled_module import CompiledModule
-from engine.decoding import decode_ahead
+from engine.map_ahead import map_ahead
 from learners.base_folder import ClassFolder, FolderError, require_enough
 from learners.stored_images import AUGMENTED, IMAGES_AT_ONCE, views_of
 
@@ -88,7 +88,7 @@ def read_images(
     places: list[int] = []
     used: list[Path] = []
     with TemporaryFile(dir=disk) as file:
-        for some in _in_batches(decode_ahead(reader.decode, files, IMAGES_AT_ONCE), skipped, advance):
+        for some in _in_batches(map_ahead(reader.decode, files, IMAGES_AT_ONCE), skipped, advance):
             file.write(rows.of([one.views for one in some]).tobytes())
             places += [one.place for one in some]
             used += [one.file for one in some]

@@ -48,7 +48,7 @@ def base_config(backbone: Backbone, epochs: int | None = None) -> BaseConfig:
 
 def trunk_for(backbones: BackboneCache, backbone: Backbone, config: BaseConfig) -> CompiledModule | None:
     """What images pass before training; nothing, where the trunk itself is trained."""
-    return backbones.compiled(backbone.name).own_trunk if config.scope == "tail" else None
+    return backbones.compiled(backbone.name).pretrained_trunk if config.scope == "tail" else None
 
 
 def train_base(

@@ -10,10 +10,11 @@ from torch import Tensor
 from core.backbones import Backbone
 from core.bank import ClassId, PrototypeBank
 from core.calibration import Statistics, smoothed_statistics_of, statistics_of
-from core.classifier import Certainty, NearestClassMean
+from core.classifier import Certainty
 from core.snapshot import from_bytes, to_bytes
 from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights
+from engine.class_search import ClassSearch
 from learners.blobs import from_blob, stacked
 from learners.calibrated_bank import HeldOut
 from store import bank_rows, versions
@@ -76,7 +77,7 @@ def certainty_of(version: Version) -> Certainty:
     return Certainty(version.temperature, NO_LIMIT if version.threshold is None else version.threshold)
 
 
-def classifier_of_version(db: Session, version: Version, space: Space, dim: int) -> tuple[NearestClassMean, HeldOut]:
+def classifier_of_version(db: Session, version: Version, space: Space, dim: int) -> tuple[ClassSearch, HeldOut]:
     """All that serving a version needs beside its network."""
     rows = bank_rows.read_bank(db, version.model_id, version.number)
     means = Means(
@@ -85,7 +86,7 @@ def classifier_of_version(db: Session, version: Version, space: Space, dim: int)
         stacked([row.copies[-1] for row in rows], dim) if rows else torch.zeros(0, dim),
     )
     held_out = {ClassId(row.class_id): from_blob(row.held_out) for row in rows if row.held_out}
-    return NearestClassMean(space, means, certainty_of(version)), held_out
+    return ClassSearch(space, means, certainty_of(version)), held_out
 
 
 def learner_of_version(db: Session, backbone: Backbone, version: Version, stored: VersionWeights) -> LearnerState:

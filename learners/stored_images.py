@@ -4,18 +4,18 @@ The augmented views of an image are drawn with a seed from its own digest, so ev
 image that is costly to decode is stored with a small form of it, which gives the same views.
 """
 
-import io
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from core.image_cost import Cost, inspect
-from core.images import MAX_PIXELS, Framing, decode, views
+from core.images import MAX_PIXELS, Framing, views
 from core.views import LabelledViews
 from engine.compiled_module import CompiledModule
-from engine.decoder_process import STORED_SECONDS, DecoderProcess
+from engine.decoding import EncodedImage, decode_now
+from engine.map_ahead import map_ahead
 from store.classes import StoredImage, digest
 
 AUGMENTED = 8
@@ -28,26 +28,28 @@ UNLIMITED = 2**31  # pixels: a stored image was within the limit when it was upl
 Check = Callable[[], None]  # called between two batches; raises to stop
 
 
-DECODER = DecoderProcess()  # for all costly images that this process decodes
-
-
 def views_of(data: bytes, framing: Framing, *, augmented: int = AUGMENTED, max_pixels: int = MAX_PIXELS) -> Tensor:
     """The centre view of an image and its augmented ones, (1 + augmented, 3, s, s) bytes."""
-    found, short_side = inspect(data), sharp_side(framing)
-    found.require_affordable(max_pixels)
-    costly = found.cost is Cost.COSTLY
-    image = (DECODER.decode if costly else decode)(data, short_side=short_side, max_pixels=max_pixels)
-    return own_views(image, framing, digest(data), augmented)
+    return decode_now(encoded(data, framing, augmented, max_pixels)).view
 
 
 def stored_views(stored: StoredImage, framing: Framing, augmented: int) -> Tensor:
     """As `views_of` the image as it was uploaded, whatever it costs: it was within the limits then."""
-    data, short_side = stored.scaled or stored.data, sharp_side(framing)
-    if inspect(data).cost is Cost.COSTLY:
-        image = DECODER.decode(data, short_side=short_side, max_pixels=UNLIMITED, seconds=STORED_SECONDS)
-    else:
-        image = decode(data, short_side=short_side, max_pixels=UNLIMITED)
-    return own_views(image, framing, stored.sha256, augmented)
+    return decode_now(stored_encoded(stored, framing, augmented)).view
+
+
+def encoded(
+    data: bytes, framing: Framing, augmented: int, max_pixels: int, *, keep_small_form: bool = False
+) -> EncodedImage:
+    """An image as it was uploaded, to be decoded to its views."""
+    view = partial(own_views, framing=framing, sha256=digest(data), augmented=augmented)
+    return EncodedImage(data, sharp_side(framing), max_pixels, view, keep_small_form=keep_small_form)
+
+
+def stored_encoded(stored: StoredImage, framing: Framing, augmented: int) -> EncodedImage:
+    """A stored image, to be decoded to the same views."""
+    view = partial(own_views, framing=framing, sha256=stored.sha256, augmented=augmented)
+    return EncodedImage(stored.scaled or stored.data, sharp_side(framing), UNLIMITED, view, stored=True)
 
 
 def sharp_side(framing: Framing) -> int:
@@ -58,13 +60,6 @@ def sharp_side(framing: Framing) -> int:
 def own_views(image: Image.Image, framing: Framing, sha256: str, augmented: int) -> Tensor:
     """The views of an image that was decoded at the sharp side; `sha256` is of its bytes as they were uploaded."""
     return views(image, framing, augmented, torch.Generator().manual_seed(int(sha256[:14], 16)))
-
-
-def small_form(image: Image.Image) -> bytes:
-    """What is stored beside a costly image: every pixel of it as decoded at the sharp side."""
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def views_to_teach_with(images: int) -> int:
@@ -86,10 +81,13 @@ def embed_stored(
     """Trunk activations of stored images, (n, v, …); None if there are no images."""
     if not images:
         return None
-    parts = []
-    for start in range(0, len(images), IMAGES_AT_ONCE):  # the bytes of all views at once would be gigabytes
-        check()
-        some = [stored_views(stored, framing, augmented) for stored in images[start : start + IMAGES_AT_ONCE]]
-        batch = torch.stack(some)  # (b, v, 3, s, s)
-        parts.append(trunk(batch.flatten(0, 1)).unflatten(0, batch.shape[:2]))
+    parts: list[Tensor] = []
+    some: list[Tensor] = []
+    for one in map_ahead(partial(stored_views, framing=framing, augmented=augmented), images, IMAGES_AT_ONCE):
+        some.append(one)  # (v, 3, s, s)
+        if len(some) == IMAGES_AT_ONCE or len(parts) * IMAGES_AT_ONCE + len(some) == len(images):
+            check()
+            batch = torch.stack(some)
+            parts.append(trunk(batch.flatten(0, 1)).unflatten(0, batch.shape[:2]))
+            some = []
     return LabelledViews(torch.cat(parts), torch.tensor([stored.class_id for stored in images]))

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from sqlalchemy.orm import Session
 
 from core.bank import ClassId
-from core.classifier import Learned, NearestClassMean
+from core.classifier import Learned
 from engine.backbone_cache import BackboneCache
+from engine.class_search import ClassSearch
 from engine.network import Network, NetworkKey
 from engine.recently_used import RecentlyUsed
 from engine.version_cache import Head
@@ -32,7 +33,7 @@ class LoadedVersion:
     backbone: str
     row: Version
     network: Network
-    classifier: NearestClassMean
+    classifier: ClassSearch
     held_out: HeldOut
     names: Mapping[int, str]
     renames: int
@@ -131,7 +132,7 @@ class VersionLoader:
         if network is not None:
             return network
         compiled = self.backbones.compiled(backbone, SECONDS_FOR_A_BACKBONE)
-        stored = weights_of_version(db, compiled.own, version)
+        stored = weights_of_version(db, compiled.tail_weights, version)
         return self.networks.put(key, compiled.network(stored.weights, stored.space, key))
 
 

@@ -11,7 +11,6 @@ from typing import Annotated
 import structlog
 import typer
 
-from engine.cores import batch_scheduling
 from protoquad import logs
 from protoquad.allocator import limit_arenas
 from protoquad.home_folder import make_cache_home, warnings
@@ -40,7 +39,6 @@ def serve(
         chosen = settings(host=host, port=port, home=home, worker=worker)
         logs.set_up(chosen)
         limit_arenas()
-        batch_scheduling()
         with contextlib.ExitStack() as stack:
             if chosen.embedded:
                 stack.enter_context(only_service(chosen.home))

@@ -9,15 +9,16 @@ from functools import cache
 import structlog
 import torch
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.routing import Route
 
 from core.classifier import Certainty
 from engine.backbone_cache import BackboneCache, choose_device
-from engine.batching import IN_TURN, Batcher, Shape, on_cores
+from engine.batching import ONE_THREAD, Parallelism, for_cores
 from engine.cores import usable_cores
+from engine.predictor import Predictor
 from engine.version_cache import VersionCache
 from learners.version_loader import VersionLoader
 from messaging.listener import Listener
@@ -73,13 +74,10 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         all_bytes=settings.max_bodies_bytes,
     )
     app.add_middleware(RequestMiddleware, metrics=app.state.metrics)
-    app.router.routes.extend(predict.PLAIN)  # first: most requests are these
-    scoped = APIRouter()
-    for resource in (predict, classes, sessions, versions):
-        scoped.include_router(resource.router)
-    app.include_router(scoped)
+    for resource in (predict, classes, sessions, versions):  # most requests are predictions: their route comes first
+        app.include_router(resource.router)
+        app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
     app.include_router(models.router)
-    app.include_router(scoped, prefix="/models/{model}", dependencies=[Depends(named_model)])
     app.include_router(health.router)
     _answer_document(app)
     return app
@@ -116,7 +114,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         news.set()
         await asyncio.wait({polling}, timeout=SECONDS_TO_STOP)  # it may wait for a database that does not answer
         polling.cancel()
-        await run_sync(context.batcher.close)
+        await run_sync(context.predictor.close)
         await run_sync(context.notifier.close)
 
 
@@ -131,21 +129,26 @@ def _make_context(app: FastAPI) -> AppContext:
     )
     app.state.backbones = backbones  # so that a signal can stop the service while it starts
     versions = VersionCache(VersionLoader(database, backbones), pinned_classes=settings.pinned_classes)
-    batcher = Batcher(settings.queue_images, metrics.batched, _shape(backbones))
-    metrics.queue_images.set_function(lambda: batcher.queued)
+    predictor = Predictor(
+        max_queued=settings.queue_images,
+        max_pixels=settings.max_pixels,
+        parallelism=_parallelism(backbones),
+        on_batch=metrics.batched,
+    )
+    metrics.queue_images.set_function(lambda: predictor.queued)
     with database.read() as db:
         backbone = catalogue.get(db, DEFAULT).backbone
     backbones.compiled(backbone)  # a start waits until it is prepared, however long that takes
     versions.refresh(DEFAULT)
     notifier = make_notifier(settings.broker_url)
-    return AppContext(settings, database, backbones, versions, batcher, metrics, notifier)
+    return AppContext(settings, database, backbones, versions, predictor, metrics, notifier)
 
 
-def _shape(backbones: BackboneCache) -> Shape:
+def _parallelism(backbones: BackboneCache) -> Parallelism:
     if backbones.engine == "torch":
-        return IN_TURN
+        return ONE_THREAD
     torch.set_num_threads(1)  # of each thread of the engine: each has a core
-    return on_cores(usable_cores())
+    return for_cores(usable_cores())
 
 
 def _have_default_model(database: Database, settings: Settings) -> None:

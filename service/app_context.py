@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from engine.backbone_cache import BackboneCache
-from engine.batching import Batcher
+from engine.predictor import Predictor
 from engine.version_cache import VersionCache
 from learners.teaching import Teaching
 from learners.version_loader import LoadedVersion
@@ -21,7 +21,7 @@ class AppContext:
     database: Database
     backbones: BackboneCache
     versions: VersionCache[LoadedVersion]
-    batcher: Batcher
+    predictor: Predictor
     metrics: Metrics
     notifier: Notifier
     stopping: bool = False
@@ -30,5 +30,5 @@ class AppContext:
 
     def __post_init__(self) -> None:
         teaching = Teaching(self.database, self.settings, self.versions, self.notifier)
-        self.teacher = Teacher(teaching, self.batcher)
+        self.teacher = Teacher(teaching, self.predictor)
         self.session_watch = SessionWatch(self.database, self.settings)

@@ -3,26 +3,22 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future
-from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
 from anyio.to_thread import run_sync
-from PIL import Image
 from torch import Tensor
 
 from core.images import Framing
-from engine.batching import Batcher
-from engine.decoding import Look, Seen, seen_again, seen_in
+from engine.decoding import DecodedImage, EncodedImage
 from engine.network import Network
-from learners.stored_images import VIEWS_AT_ONCE, own_views, sharp_side, views_to_teach_with
+from engine.predictor import Predictor
+from learners.stored_images import VIEWS_AT_ONCE, encoded, stored_encoded, views_to_teach_with
 from learners.taught_answer import Idempotency, Outcome
 from learners.teaching import Lesson, Teaching
 from learners.version_loader import LoadedVersion
 from service.problems import Problem
 from service.uploads import Upload
-from store.classes import digest
 from store.errors import LimitReached, NameTaken
 from store.models import ClassRow, Version
 
@@ -30,9 +26,9 @@ from store.models import ClassRow, Version
 class Teacher:
     """One change of a model at a time in this process: two would only overtake each other at the database."""
 
-    def __init__(self, teaching: Teaching, batcher: Batcher) -> None:
+    def __init__(self, teaching: Teaching, predictor: Predictor) -> None:
         self.teaching = teaching
-        self.batcher = batcher
+        self.predictor = predictor
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of models that change now
         self._in_flight: set[tuple[str, str]] = set()
 
@@ -45,9 +41,9 @@ class Teacher:
             head = await run_sync(self.teaching.cache.active, model)
             await run_sync(self.teaching.require_free, head.model_id, name)
             new = await self._decode(uploads, head.network.framing)
-            features = _Features(self.batcher, [one.view for one in new])
+            features = _Features(self.predictor, [one.view for one in new])
             await features.compute(head.network)  # before the lock: callers share the engine
-            lesson = Lesson(uploads, [one.scaled for one in new], features.under, request_id, again)
+            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, again)
             async with self._lock(model):
                 return await run_sync(self.teaching.teach, model, name, lesson)
 
@@ -62,11 +58,11 @@ class Teacher:
             head = await run_sync(self.teaching.cache.active, model)
             stored = await run_sync(self.teaching.stored_shots, head.model_id, class_id, len(uploads))
             new = await self._decode(uploads, head.network.framing)
-            views = new[0].view.shape[0] - 1
-            old = await seen_again(self.teaching.stored_shot, stored, head.network.framing, views)
-            features = _Features(self.batcher, [*old, *(one.view for one in new)])
+            augmented = len(new[0].view) - 1
+            old = await self._decode_stored(stored, head.network.framing, augmented)
+            features = _Features(self.predictor, [one.view for one in (*old, *new)])
             await features.compute(head.network)
-            lesson = Lesson(uploads, [one.scaled for one in new], features.under, request_id, again)
+            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, again)
             async with self._lock(model):
                 return await run_sync(self.teaching.add_shots, model, class_id, len(stored), lesson)
 
@@ -110,13 +106,19 @@ class Teacher:
         finally:
             self._in_flight.discard(mark)
 
-    async def _decode(self, uploads: Sequence[Upload], framing: Framing) -> list[Seen]:
-        augmented = views_to_teach_with(len(uploads))
+    async def _decode(self, uploads: Sequence[Upload], framing: Framing) -> list[DecodedImage]:
+        augmented, max_pixels = views_to_teach_with(len(uploads)), self.teaching.settings.max_pixels
 
-        def see(image: Image.Image, data: bytes) -> Tensor:
-            return own_views(image, framing, digest(data), augmented)
+        def load(upload: Upload) -> EncodedImage:
+            return encoded(upload.data, framing, augmented, max_pixels, keep_small_form=True)
 
-        return await seen_in(uploads, Look(sharp_side(framing), self.teaching.settings.max_pixels, see))
+        return await asyncio.wrap_future(self.predictor.decoder.decode_uploads(uploads, load))
+
+    async def _decode_stored(self, keys: Sequence[int], framing: Framing, augmented: int) -> list[DecodedImage]:
+        def load(key: int) -> EncodedImage:
+            return stored_encoded(self.teaching.stored_shot(key), framing, augmented)
+
+        return await asyncio.wrap_future(self.predictor.decoder.decode(keys, load))
 
 
 async def _idempotency(key: str | None, verb: str, subject: str, uploads: Sequence[Upload]) -> Idempotency | None:
@@ -137,31 +139,29 @@ def _in_flight(key: str) -> Problem:
 class _Features:
     """Features of images under any network, computed once for each network."""
 
-    def __init__(self, batcher: Batcher, images: Sequence[Tensor]) -> None:
-        self.batcher = batcher
+    def __init__(self, predictor: Predictor, images: Sequence[Tensor]) -> None:
+        self.predictor = predictor
         self.images = images  # each (v, 3, s, s)
         self._known: dict[Network, Tensor] = {}
 
     async def compute(self, network: Network) -> None:
         """Without a thread that waits."""
-        parts = [await asyncio.wrap_future(self._submit(network, some)) for some in self._steps()]
+        parts = [await asyncio.wrap_future(self.predictor.features(network, some)) for some in self._steps()]
         self._known[network] = self._joined(parts)
 
     def under(self, network: Network) -> Tensor:
-        """(n, v, M), from a thread; waits only if the network has changed since they were computed."""
+        """(n, v, M), from a thread. Waits only if the network is not the one they were computed under."""
         if network not in self._known:
-            self._known[network] = self._joined([self._submit(network, some).result() for some in self._steps()])
+            parts = [self.predictor.features(network, some).result() for some in self._steps()]
+            self._known[network] = self._joined(parts)
         return self._known[network]
 
-    def _steps(self) -> Iterator[Tensor]:
-        """A few at a time, so that predictions come between."""
+    def _steps(self) -> Iterator[list[Tensor]]:
+        """Views of a few images at a time, so that predictions come between."""
         step = max(1, VIEWS_AT_ONCE // len(self.images[0]))
         for start in range(0, len(self.images), step):
-            yield torch.stack(list(self.images[start : start + step]))
+            yield [view for image in self.images[start : start + step] for view in image]
 
-    def _submit(self, network: Network, images: Tensor) -> "Future[list[Any]]":
-        return self.batcher.submit(network, images.flatten(0, 1), list)
-
-    def _joined(self, parts: Sequence[list[Any]]) -> Tensor:
+    def _joined(self, parts: Sequence[list[Tensor]]) -> Tensor:
         features = torch.stack([one for part in parts for one in part])
         return features.view(len(self.images), -1, features.shape[-1])

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from bench.peers.torch_classifier import Classifier
-from engine.compiled_module import compiled, on_one_core
-from engine.cores import batch_scheduling, usable_cores
+from engine.compiled_module import throughput_mode
+from engine.cores import usable_cores
+from engine.graph_template import compile_module
 
 BATCH = 8
 
@@ -36,16 +37,16 @@ class Engine:
         image = backbone.framing.blank()
         with torch.no_grad():
             activation = backbone.trunk(image)
-        self.trunk = compiled(backbone.trunk, image, device=torch.device("cpu"))
-        self.tail = compiled(backbone.tail, activation, device=torch.device("cpu"), heavy=False)
+        self.trunk = compile_module(backbone.trunk, image, device=torch.device("cpu"))
+        self.tail = compile_module(backbone.tail, activation, device=torch.device("cpu"), latency=False)
         self.nearest = classifier.nearest
 
     def __call__(self, images: Tensor) -> int:
         return len(self.nearest.predict(self.tail(self.trunk(images)), 5))
 
     def on_one_core(self, images: Tensor) -> int:
-        activations = on_one_core(self.trunk)(images)
-        return len(self.nearest.predict(on_one_core(self.tail)(activations), 5))
+        activations = throughput_mode(self.trunk)(images)
+        return len(self.nearest.predict(throughput_mode(self.tail)(activations), 5))
 
 
 def images_per_second(engine: Engine, classifier: Classifier, images: Sequence[bytes], seconds: float) -> float:
@@ -99,7 +100,6 @@ MEASURES = {
 def _serve(backbone: str, prototypes: str) -> None:
     images = [base64.b64decode(one) for one in json.loads(sys.stdin.readline())]
     torch.set_num_threads(1)
-    batch_scheduling()  # as in the service
     classifier = Classifier(backbone, Path(prototypes))
     engine = Engine(classifier)
     print(images_per_second(engine, classifier, images, 0.5), flush=True)  # the first calls are slow

@@ -15,7 +15,7 @@ router = APIRouter(tags=["health"])
 @router.get("/livez", summary="Is the process alive", responses=responses(503))
 async def livez(context: Context) -> dict[str, str]:
     """Fails when the engine's thread is gone, which only a restart mends."""
-    if not context.batcher.alive:
+    if not context.predictor.alive:
         raise Problem(503, "The engine is gone", "the engine's thread has ended; restart the service", slug="dead")
     return {"status": "alive"}
 

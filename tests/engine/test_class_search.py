@@ -1,111 +1,115 @@
+"""Searching many classes gives what comparing with each of them would give."""
+
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
-from engine.class_search import MANY, VERY_MANY, best_at_once, inner_products, scannable, smallest
+from core.bank import ClassId
+from core.classifier import Certainty, Learned, NearestClassMean
+from core.space import Space
+from engine.class_search import GATHERED, MANY, VERY_MANY, ClassSearch
+from learners.loading import Means
 
-
-@pytest.mark.parametrize("rows", [1, MANY - 1, MANY, 3 * MANY, VERY_MANY])
-@pytest.mark.parametrize("queries", [1, 2, 8, 33])
-def test_they_are_what_they_are_by_definition(rows: int, queries: int) -> None:
-    generator = torch.Generator().manual_seed(rows + queries)
-    some, many = (torch.randn(n, 24, generator=generator) for n in (queries, rows))
-    exact = (some.double()[:, None] * many.double()[None]).sum(2)
-
-    found = inner_products(some, many)
-
-    assert found.shape == (queries, rows)
-    assert found.is_contiguous()
-    assert (found - exact).abs().max() < 1e-4
+SPACE = Space("euclidean")
+DIM = 16
 
 
-def test_rows_need_not_lie_one_after_another() -> None:
-    many, some = torch.randn(2 * MANY, 16)[::2], torch.randn(16, 3).T
-    assert torch.allclose(inner_products(some, many), some @ many.T, atol=1e-4)
+def search(prototypes: Tensor) -> ClassSearch:
+    ids = tuple(ClassId(number) for number in range(len(prototypes)))
+    return ClassSearch(SPACE, Means(ids, torch.ones(len(ids), dtype=torch.long), prototypes), Certainty())
 
 
-def test_threads_do_not_get_each_others() -> None:
-    many = torch.randn(MANY, 16)
-    wrong: list[int] = []
+def random(rows: int, seed: int = 0) -> Tensor:
+    return torch.randn(rows, DIM, generator=torch.Generator().manual_seed(seed))
 
-    def ask(number: int) -> None:
-        own = torch.full((number + 1, 16), float(number))
-        same = [torch.allclose(inner_products(own, many), own @ many.T, atol=1e-3) for _ in range(50)]
-        wrong.extend([number] * same.count(False))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+@pytest.mark.parametrize("classes", [1, MANY, VERY_MANY - 1, VERY_MANY])
+@pytest.mark.parametrize("queries", [1, 2, 17])
+def test_distances_are_what_they_are_by_definition(classes: int, queries: int) -> None:
+    many, some = random(classes), random(queries, seed=1)
+
+    found = search(many).distances(some)
+
+    assert found.shape == (queries, classes)
+    assert (found - torch.cdist(some.double(), many.double())).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("classes", [10, VERY_MANY])
+def test_predictions_are_those_of_the_plain_classifier(classes: int) -> None:
+    many, some = random(classes), random(3, seed=1)
+    fast = search(many)
+    plain = NearestClassMean(SPACE, fast, Certainty())
+
+    found, expected = fast.predict(some, 5), plain.predict(some, 5)
+
+    for one, other in zip(found, expected, strict=True):
+        assert [candidate.class_id for candidate in one.top] == [candidate.class_id for candidate in other.top]
+        for mine, theirs in zip(one.top, other.top, strict=True):
+            assert mine.distance == pytest.approx(theirs.distance, abs=1e-3)
+            assert mine.confidence == pytest.approx(theirs.confidence, abs=1e-3)
+
+
+def test_it_stays_a_class_search_when_a_class_is_taught() -> None:
+    changed = search(random(3)).changed({ClassId(7): Learned(torch.zeros(DIM), 5)}, Certainty())
+
+    assert isinstance(changed, ClassSearch)
+    assert changed.nearest(torch.zeros(1, DIM)) == [7]
+
+
+@pytest.mark.parametrize(("classes", "gathered"), [(1, 1), (MANY - 1, 1), (MANY, GATHERED), (VERY_MANY, GATHERED)])
+def test_features_are_worth_gathering_where_there_are_many_classes(classes: int, gathered: int) -> None:
+    assert search(random(classes)).preferred_batch == gathered
+
+
+@pytest.fixture(scope="module")
+def many() -> Tensor:
+    return random(VERY_MANY)
+
+
+def in_threads(work: Callable[[int], None], count: int = 4) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def test_threads_do_not_get_the_answers_of_others(many: Tensor) -> None:
+    own, wrong = search(many), []
+
+    def ask(number: int) -> None:
+        queries = torch.full((number + 1, DIM), float(number))
+        expected = torch.cdist(queries, many)
+        if not all(torch.allclose(own.distances(queries), expected, atol=1e-2) for _ in range(10)):
+            wrong.append(number)
+
+    in_threads(ask)
+
     assert not wrong
 
 
-def test_a_scannable_matrix_is_its_parts_below_each_other() -> None:
-    parts = [torch.randn(n, 5) for n in (3, 0, 1)]
-    found = scannable(parts)
-    assert torch.equal(found, torch.cat(parts))
-    assert found.is_contiguous()
-    parts[0].zero_()
-    assert found.abs().min() > 0, "a copy of its own"
-
-
-@pytest.mark.parametrize("queries", [1, 3])
-def test_an_answer_stays_when_another_is_asked_for(queries: int) -> None:
-    many, some = torch.randn(MANY, 16), torch.randn(queries, 16)
-    first = inner_products(some, many)
+def test_an_answer_is_kept_when_the_next_is_asked_for(many: Tensor) -> None:
+    own = search(many)
+    first = own.distances(random(2, seed=1))
     kept = first.clone()
-    inner_products(-some, many)
+    own.distances(random(2, seed=2))
+
     assert torch.equal(first, kept)
 
 
-def test_a_matrix_of_the_past_is_not_held_on_to() -> None:
-    """It may be of half a gigabyte, and each thread's request would keep another."""
-    many = torch.randn(MANY, 16).numpy()
-    gone = weakref.ref(many)
-    inner_products(torch.randn(2, 16), torch.from_numpy(many))
-    del many
+def test_the_prototypes_of_a_dropped_version_are_freed(many: Tensor) -> None:
+    """They may have half a gigabyte, and the request of each thread could hold others."""
+    own = search(many)
+    memory = own.prototypes.numpy()
+    own.prototypes = torch.from_numpy(memory)
+    gone = weakref.ref(memory)
+    own.predict(random(2), 5)
+    del own, memory
     gc.collect()
+
     assert gone() is None
-
-
-@pytest.mark.parametrize(("rows", "queries"), [(1, 1), (MANY - 1, 1), (MANY, 16), (VERY_MANY, 16)])
-def test_among_many_rows_queries_are_worth_gathering(rows: int, queries: int) -> None:
-    assert best_at_once(torch.rand(rows, 2)) == queries
-
-
-@pytest.mark.parametrize("columns", [3, 255, 2_000, 2_048, 5_003, 40_000])
-@pytest.mark.parametrize("count", [1, 3])
-def test_the_smallest_of_many_are_the_smallest_of_all(columns: int, count: int) -> None:
-    """Found by blocks, in the order and at the places that looking through everything would give."""
-    rows = torch.rand(4, columns, generator=torch.Generator().manual_seed(columns))
-
-    values, places = smallest(rows, count)
-
-    expected = rows.sort(dim=1)
-    assert torch.equal(values, expected.values[:, :count])
-    assert torch.equal(places, expected.indices[:, :count])
-
-
-@pytest.mark.parametrize("at", [[0, 1, 2], [255, 256, 4_999], [4_864, 4_865, 4_999]])
-def test_the_smallest_may_lie_in_one_block_or_in_the_rest(at: list[int]) -> None:
-    """The last columns make no whole block."""
-    rows = torch.ones(1, 5_000)
-    rows[0, at] = torch.tensor([0.1, 0.2, 0.3])
-
-    values, places = smallest(rows, 3)
-
-    assert places.tolist() == [at]
-    assert values.tolist() == [pytest.approx([0.1, 0.2, 0.3])]
-
-
-def test_as_many_as_there_are_blocks_may_be_asked_for() -> None:
-    """A caller may want a hundred classes of two thousand."""
-    rows = torch.rand(2, 2_600, generator=torch.Generator().manual_seed(1))
-
-    values, _ = smallest(rows, 100)
-
-    assert torch.equal(values, rows.sort(dim=1).values[:, :100])

@@ -1,131 +1,108 @@
-"""When features are read: at once where a lot is worth nothing, together where it is, and never never."""
+"""When features are searched: at once where gathering is worth nothing, together where it is, and always in the end."""
 
 import threading
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from core.images import Framing
-from core.space import Space
-from engine.batching import Batcher, on_cores
-from engine.gathering import Gathering
+from engine.batching import Batcher, for_cores
+from engine.gathering import Gathering, Lot, Search
 from engine.network import Network
-from store.models import ModelId
+from tests.fake_networks import SECONDS, Numbers, images, network, numbers
+from tests.waiting import until
 
-SECONDS = 20.0
 PATIENCE = 3
 
 
-class Share:
-    def __init__(self, pictures: int = 1) -> None:
-        self.pictures = pictures
-
-    def __len__(self) -> int:
-        return self.pictures
-
-
-def nothing(features: Tensor) -> list[float]:
-    return [0.0] * len(features)
-
-
-def other(features: Tensor) -> list[float]:
-    return nothing(features)
-
-
 @pytest.fixture
-def gathering() -> Gathering[Share]:
+def gathering() -> Gathering[str]:
     return Gathering(PATIENCE)
 
 
-def added(gathering: Gathering[Share], *pictures: int, full: int) -> list[Share]:
-    shares = [Share(number) for number in pictures]
-    gathering.add(nothing, full, {share: torch.zeros(len(share), 1) for share in shares})
-    return shares
+def add(gathering: Gathering[str], search: Search, *names: str) -> None:
+    for name in names:
+        gathering.add(search, name, torch.zeros(1))
 
 
-def test_what_is_worth_no_waiting_is_read_at_once(gathering: Gathering[Share]) -> None:
-    share = added(gathering, 1, full=1)
-    assert list(_taken(gathering)) == share
+def names(lot: Lot[str] | None) -> list[str]:
+    return [] if lot is None else [name for name, _ in lot.features]
 
 
-@pytest.mark.parametrize(("pictures", "due"), [([3], False), ([3, 1], True), ([4], True), ([9], True)])
-def test_a_lot_is_read_when_it_is_full(gathering: Gathering[Share], pictures: list[int], due: bool) -> None:
-    shares = added(gathering, *pictures, full=4)
-    found = gathering.take(idle=False)
-    assert (found is not None) == due
-    if found is not None:
-        assert found[0] is nothing
-        assert list(found[1]) == shares
+def test_features_not_worth_gathering_are_due_at_once(gathering: Gathering[str]) -> None:
+    add(gathering, numbers(), "a")
+
+    assert names(gathering.take(idle=False)) == ["a"]
 
 
-def test_idle_cores_read_what_there_is(gathering: Gathering[Share]) -> None:
-    shares = added(gathering, 1, full=100)
+@pytest.mark.parametrize(("count", "due"), [(3, False), (4, True), (9, True)])
+def test_a_lot_is_due_when_it_is_full(gathering: Gathering[str], count: int, due: bool) -> None:
+    search = numbers(preferred_batch=4)
+    add(gathering, search, *"abcdefghi"[:count])
+
+    lot = gathering.take(idle=False)
+
+    assert (lot is not None) == due
+    if lot is not None:
+        assert lot.search == search
+        assert names(lot) == list("abcdefghi"[:count])
+
+
+def test_an_idle_service_waits_for_no_more_features(gathering: Gathering[str]) -> None:
+    add(gathering, numbers(100), "a")
+
     assert gathering.take(idle=False) is None
-    assert list(_taken(gathering, idle=True)) == shares
+    assert names(gathering.take(idle=True)) == ["a"]
 
 
-def test_other_work_does_not_put_a_lot_off_for_ever(gathering: Gathering[Share]) -> None:
-    shares = added(gathering, 1, full=100)
+def test_other_work_does_not_delay_a_lot_for_ever(gathering: Gathering[str]) -> None:
+    add(gathering, numbers(100), "a")
     for _ in range(PATIENCE):
         assert gathering.take(idle=False) is None
-        gathering.batch_done()
-    assert list(_taken(gathering)) == shares
+        gathering.count_batch()
+
+    assert names(gathering.take(idle=False)) == ["a"]
 
 
-def test_nobody_else_reads_the_same_meanwhile(gathering: Gathering[Share]) -> None:
-    added(gathering, 1, full=1)
-    _taken(gathering)
-    more = added(gathering, 5, full=1)
+def test_one_lot_of_a_search_is_out_at_a_time(gathering: Gathering[str]) -> None:
+    search, other = numbers(), numbers()
+    add(gathering, search, "a")
+    gathering.take(idle=False)
+    add(gathering, search, "b", "c")
+
     assert gathering.take(idle=True) is None
-    gathering.add(other, 1, {Share(): torch.zeros(1, 1)})
-    found = gathering.take(idle=False)
-    assert found is not None
-    assert found[0] is other, "another reading waits for nobody"
-    gathering.done(nothing)
-    assert list(_taken(gathering)) == more
+    add(gathering, other, "d")
+    assert names(gathering.take(idle=False)) == ["d"], "another search does not wait"
+    gathering.finish(search)
+    assert names(gathering.take(idle=False)) == ["b", "c"]
 
 
-def test_a_reading_that_is_over_is_forgotten(gathering: Gathering[Share]) -> None:
-    """It holds on to a version, with all its classes."""
-    added(gathering, 1, full=1)
-    _taken(gathering)
-    gathering.done(nothing)
+def test_a_search_that_is_over_is_forgotten(gathering: Gathering[str]) -> None:
+    """It holds a version, with all its classes."""
+    search = numbers()
+    add(gathering, search, "a")
+    gathering.take(idle=False)
+    gathering.finish(search)
+
     assert gathering.take(idle=True) is None
-    assert not gathering._lots
+    assert not gathering._waiting
 
 
-def _taken(gathering: Gathering[Share], *, idle: bool = False) -> dict[Share, Tensor]:
-    found = gathering.take(idle=idle)
-    assert found is not None
-    return found[1]
+# Gathering in the engine
 
 
 class Slow:
-    """A trunk that keeps pictures of number 0 until it is told to let them go."""
+    """A trunk that keeps images of number 0 until it is told to let them go."""
 
     def __init__(self) -> None:
         self.entered, self.go_on = threading.Event(), threading.Event()
 
-    def __call__(self, pictures: Tensor) -> Tensor:
-        if (pictures[:, 0, 0, 0] == 0).any():
+    def __call__(self, batch: Tensor) -> Tensor:
+        if (batch[:, 0, 0, 0] == 0).any():
             self.entered.set()
             assert self.go_on.wait(SECONDS)
-        return pictures.float()
-
-
-class Reading:
-    """What is read of a picture is its number; remembers how many were read at a time."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def __call__(self, features: Tensor) -> list[float]:
-        self.sizes.append(len(features))
-        return [float(value) for value in features[:, 0]]
+        return batch.float()
 
 
 @pytest.fixture
@@ -135,7 +112,7 @@ def slow() -> Slow:
 
 @pytest.fixture
 def batcher(slow: Slow) -> Iterator[Batcher]:
-    made = Batcher(1000, shape=on_cores(2))
+    made = Batcher(1000, for_cores(2))
     yield made
     slow.go_on.set()
     made.close()
@@ -143,50 +120,56 @@ def batcher(slow: Slow) -> Iterator[Batcher]:
 
 @pytest.fixture
 def own(slow: Slow) -> Network:
-    def tail(activations: Tensor) -> Tensor:
-        return activations[:, 0, 0, :1]
-
-    return Network((ModelId(1), 0), slow, tail, Space("cosine"), Framing(2), 1)
+    return network(slow)
 
 
-def pictures(*values: int) -> Tensor:
-    return torch.tensor(values, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 2, 2)
+def gathered(batcher: Batcher, search: Search) -> int:
+    """Features of a search that wait in the engine."""
+    waiting = batcher._gathering._waiting.get(search)
+    return 0 if waiting is None else len(waiting.features)
 
 
-def test_an_idle_service_waits_for_no_second_picture(batcher: Batcher, own: Network) -> None:
-    reading = Reading()
+def test_an_idle_engine_waits_for_no_second_image(batcher: Batcher, own: Network) -> None:
+    classifier = Numbers(preferred_batch=16)
     for number in range(1, 5):
-        assert batcher.submit(own, pictures(number), reading, together=16).result(SECONDS) == [float(number)]
-    assert reading.sizes == [1] * 4
+        assert batcher.submit(own, images(number), Search(classifier, 1)).result(SECONDS) == [float(number)]
+
+    assert classifier.sizes == [1] * 4
 
 
-def test_while_others_are_computed_a_lot_is_gathered(batcher: Batcher, slow: Slow, own: Network) -> None:
-    reading = Reading()
-    held = batcher.submit(own, pictures(0), reading, together=4)
+def test_features_are_gathered_while_others_are_computed(batcher: Batcher, slow: Slow, own: Network) -> None:
+    classifier = Numbers(preferred_batch=4)
+    search = Search(classifier, 1)
+    held = batcher.submit(own, images(0), search)
     assert slow.entered.wait(SECONDS)
     waiting = []
-    for number in range(1, 5):
-        waiting.append(batcher.submit(own, pictures(number), reading, together=4))
-        time.sleep(0.05)
+    for number in range(1, 4):
+        waiting.append(batcher.submit(own, images(number), search))
+        until(lambda number=number: gathered(batcher, search) == number, "its features wait")  # type: ignore[misc]
+    waiting.append(batcher.submit(own, images(4), search))
+
     assert [one.result(SECONDS) for one in waiting] == [[1.0], [2.0], [3.0], [4.0]]
-    assert reading.sizes == [4]
+    assert classifier.sizes == [4]
     slow.go_on.set()
     assert held.result(SECONDS) == [0.0]
-    assert reading.sizes == [4, 1]
+    assert classifier.sizes == [4, 1]
 
 
-def test_the_last_to_be_computed_reads_what_has_been_gathered(batcher: Batcher, slow: Slow, own: Network) -> None:
-    reading, plain = Reading(), Reading()
-    held = batcher.submit(own, pictures(0), plain)
+def test_the_last_batch_is_followed_by_a_search_of_what_was_gathered(
+    batcher: Batcher, slow: Slow, own: Network
+) -> None:
+    search = numbers(preferred_batch=100)
+    held = batcher.submit(own, images(0), numbers())
     assert slow.entered.wait(SECONDS)
-    waiting = [batcher.submit(own, pictures(number), reading, together=100) for number in (1, 2)]
-    time.sleep(0.1)
-    assert not any(one.done() for one in waiting)
+    waiting = batcher.submit(own, images(1, 2), search)
+    until(lambda: gathered(batcher, search) == 2, "its features wait")
+    assert not waiting.done()
     slow.go_on.set()
-    assert [one.result(SECONDS) for one in (held, *waiting)] == [[0.0], [1.0], [2.0]]
+
+    assert [one.result(SECONDS) for one in (held, waiting)] == [[0.0], [1.0, 2.0]]
 
 
-def test_what_is_gathered_is_read_though_the_network_fails_for_others(batcher: Batcher, own: Network) -> None:
+def test_what_was_gathered_is_searched_though_the_network_fails_for_others(batcher: Batcher, own: Network) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     def broken(_: Tensor) -> Tensor:
@@ -194,35 +177,26 @@ def test_what_is_gathered_is_read_though_the_network_fails_for_others(batcher: B
         assert go_on.wait(SECONDS)
         raise RuntimeError("the network is broken")
 
-    failing = Network(own.key, broken, own.tail, own.space, own.framing, own.dim)
-    bad = batcher.submit(failing, pictures(7), Reading())
+    search = numbers(preferred_batch=100)
+    bad = batcher.submit(network(broken), images(7), numbers())
     assert entered.wait(SECONDS)
-    waiting = batcher.submit(own, pictures(1), Reading(), together=100)
-    time.sleep(0.05)
+    waiting = batcher.submit(own, images(1), search)
+    until(lambda: gathered(batcher, search) == 1, "its features wait")
     go_on.set()
+
     assert waiting.result(SECONDS) == [1.0]
     with pytest.raises(RuntimeError, match="broken"):
         bad.result(SECONDS)
 
 
-def test_what_waits_for_a_picture_is_read_when_that_one_is_taken_back(
-    slow: Slow, own: Network, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At the worst moment: after the thread saw that there is more to come, and before it takes that up."""
+def test_what_was_gathered_does_not_wait_for_images_that_were_cancelled(slow: Slow, own: Network) -> None:
+    """One thread computes the first image; the second is queued, and its caller leaves."""
     batcher = Batcher(1000)
-    looked, gone = batcher._due, threading.Event()
-
-    def due() -> Any:
-        found = looked()
-        if not gone.is_set():
-            gone.set()
-            assert later.cancel()
-        return found
-
-    monkeypatch.setattr(batcher, "_due", due)
-    waiting = batcher.submit(own, pictures(0), Reading(), together=100)
+    search = numbers(preferred_batch=100)
+    waiting = batcher.submit(own, images(0), search)
     assert slow.entered.wait(SECONDS)
-    later = batcher.submit(own, pictures(1), Reading(), together=100)
+    later = batcher.submit(own, images(1), search)
+    assert later.cancel()
     slow.go_on.set()
 
     assert waiting.result(SECONDS) == [0.0]
@@ -230,15 +204,16 @@ def test_what_waits_for_a_picture_is_read_when_that_one_is_taken_back(
 
 
 def test_thousands_of_requests_are_all_answered(batcher: Batcher, own: Network) -> None:
-    reading = Reading()
-    found = []
+    search = numbers(preferred_batch=16)
+    right = []
     for lap in range(40):
-        numbers = [(lap * 25 + n) % 200 + 1 for n in range(50)]
-        waiting = [batcher.submit(own, pictures(n), reading, together=16) for n in numbers]
+        shown = [(lap * 25 + n) % 200 + 1 for n in range(50)]
+        waiting = [batcher.submit(own, images(n), search) for n in shown]
         for one in waiting[::7]:
             one.cancel()
-        found += [
-            one.result(SECONDS) == [float(n)] for one, n in zip(waiting, numbers, strict=True) if not one.cancelled()
+        right += [
+            one.result(SECONDS) == [float(n)] for one, n in zip(waiting, shown, strict=True) if not one.cancelled()
         ]
-    assert all(found)
+
+    assert all(right)
     assert batcher.queued == 0

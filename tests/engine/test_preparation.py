@@ -71,7 +71,7 @@ def test_it_answers_as_this_process_would(cache: Path) -> None:
     """Also of a backbone without pretrained weights, whose first ones are drawn: every process draws the same."""
     found, expected = (
         answers(prepare(NAME, cache)),
-        answers(CompiledBackbone.of(as_it_comes(NAME), torch.device("cpu"))),
+        answers(CompiledBackbone.on_torch(as_it_comes(NAME), torch.device("cpu"))),
     )
     assert (found - expected).norm() < 1e-4 * expected.norm()
 

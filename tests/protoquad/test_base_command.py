@@ -9,12 +9,12 @@ import pytest
 import torch
 import typer
 from click.testing import Result
+from engine.network_loader import NetworkLoader
 from sqlalchemy import select
 from typer.testing import CliRunner
 
 from core.progress import Progress, Report
 from engine.backbone_cache import BackboneCache
-from engine.network import NetworkLoader
 from engine.version_cache import VersionCache
 from learners.stored_images import views_of
 from migrations import schema

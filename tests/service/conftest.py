@@ -20,7 +20,6 @@ from typing import Any
 import httpx
 import pytest
 import structlog
-import torch
 import uvicorn
 from fastapi import FastAPI
 from PIL import Image, ImageDraw
@@ -215,8 +214,7 @@ class Service:
             assert go_on.wait(SECONDS_TO_ANSWER), "nobody let the engine go on"
             return network.trunk(pictures)
 
-        size = network.framing.size
-        stuck = self.context.batcher.submit(replace(network, trunk=wait), torch.zeros(1, 3, size, size).byte(), list)
+        stuck = self.context.predictor.features(replace(network, trunk=wait), list(network.framing.blank()))
         assert reached.wait(SECONDS), "the engine did not take the job up"
         try:
             yield

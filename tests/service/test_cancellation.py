@@ -36,11 +36,11 @@ def test_a_prediction_that_nobody_waits_for_is_taken_back(start: Start, lines: l
     service.learner().taught("red", "green")
     files = shots_of("red", range(8), field="images")
     request = service.http.build_request("POST", "/predict", files=files)
-    batcher = service.context.batcher
+    predictor = service.context.predictor
 
     with service.held_up():
-        leave(request, lambda: batcher.queued >= 8)
-        until(lambda: batcher.queued == 0, "the queue is empty")
+        leave(request, lambda: predictor.queued >= 8)
+        until(lambda: predictor.queued == 0, "the queue is empty")
 
     until(lambda: closing(lines, "/predict"), "it is logged")
     assert [line["status"] for line in closing(lines, "/predict")] == [499]
@@ -54,7 +54,7 @@ def test_a_class_whose_caller_left_before_it_was_seen_is_not_taught(start: Start
     request = service.http.build_request("POST", "/classes", data={"name": "blue"}, files=shots_of("blue"))
 
     with service.held_up():
-        leave(request, lambda: service.context.batcher.queued)
+        leave(request, lambda: service.context.predictor.queued)
         until(lambda: len(closing(lines, "/classes")) == 2, "it is logged")
 
     assert closing(lines, "/classes")[-1]["status"] == 499
@@ -91,7 +91,7 @@ def test_an_answer_that_takes_too_long_is_a_503(start: Start) -> None:
 
     with service.held_up():
         refused = service.learner().post("/predict", files=shots_of("red", field="images"))
-        until(lambda: service.context.batcher.queued == 0, "the queue is empty")
+        until(lambda: service.context.predictor.queued == 0, "the queue is empty")
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     assert refused.headers["content-type"] == "application/problem+json"
@@ -107,8 +107,8 @@ def test_leaving_is_heard_whatever_the_size_of_the_body(start: Start, size: int)
     request = service.http.build_request("POST", "/predict", files=files)
 
     with service.held_up():
-        leave(request, lambda: service.context.batcher.queued)
-        until(lambda: service.context.batcher.queued == 0, "the queue is empty")
+        leave(request, lambda: service.context.predictor.queued)
+        until(lambda: service.context.predictor.queued == 0, "the queue is empty")
 
 
 def test_callers_that_leave_take_no_more_threads_than_there_may_be(

@@ -168,7 +168,7 @@ def test_a_full_queue_refuses_teaching_and_predicting_alike(
     with ThreadPoolExecutor() as pool:
         with service.held_up():
             accepted = pool.submit(learner.predict, "red")
-            until(lambda: service.context.batcher.queued == 1, "a picture waits")
+            until(lambda: service.context.predictor.queued == 1, "a picture waits")
             refused = [learner.teach("red")]
             refused += [learner.post("/predict", files={"images": sent}) for sent in (draw("red"), b"no picture")]
         assert accepted.result()["predictions"]
@@ -228,7 +228,7 @@ def test_a_key_whose_request_is_in_flight_is_refused_for_now(learner: Any, until
     with ThreadPoolExecutor() as pool:
         with learner.service.held_up():
             first = pool.submit(learner.teach, "red", Idempotency_Key="a")
-            until(lambda: learner.service.context.batcher.queued, "the first is in flight")
+            until(lambda: learner.service.context.predictor.queued, "the first is in flight")
             second = learner.teach("red", Idempotency_Key="a")
         done = first.result()
 

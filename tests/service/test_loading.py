@@ -368,7 +368,7 @@ def test_a_model_whose_backbone_is_not_prepared_here_is_refused_until_it_is(
     served: Any, slow: SlowCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a second machine: nobody waits a minute, and the preparation goes on by itself."""
-    monkeypatch.setattr("engine.network.SECONDS_FOR_A_BACKBONE", 0.1)
+    monkeypatch.setattr("engine.network_loader.SECONDS_FOR_A_BACKBONE", 0.1)
     with ThreadPoolExecutor(1) as pool:
         made = pool.submit(make, served, "birds")
         slow.wait_until_started()

@@ -97,7 +97,7 @@ def test_bad_pictures_are_named(learner: Any, draw: Draw) -> None:
     assert answer.status_code == 422
     assert (bad["index"], bad["filename"]) == (1, "bad.png")
     assert bad["reason"]
-    assert learner.service.context.batcher.queued == 0
+    assert learner.service.context.predictor.queued == 0
 
 
 def test_with_nothing_taught_everything_is_unknown(learner: Any) -> None:
