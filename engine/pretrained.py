@@ -15,9 +15,8 @@ from torch import Tensor
 from core import backbones
 from core.backbones import Backbone, efficientnet_lite, timm_models
 from core.errors import WeightsMismatch, WeightsMissing
+from core.state import Weights
 from core.torchvision_ops import make_torchvision_importable
-
-Weights = Mapping[str, Tensor]
 
 
 def pretrained(name: str, file: Path | None = None) -> Backbone:
@@ -27,7 +26,7 @@ def pretrained(name: str, file: Path | None = None) -> Backbone:
     try:
         return backbones.build(name, weights)
     except WeightsMismatch as error:
-        source = file.name if file else f"the source of {name}"
+        source = file.name if file else f"the download of {name}"
         raise WeightsMismatch(f"{source} holds {error}") from error
 
 
