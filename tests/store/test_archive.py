@@ -258,7 +258,7 @@ def test_an_archive_is_one_plain_file(exported: Exported) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["archive"]
 
 
-def test_pictures_keep_their_order_in_the_file(exported: Exported) -> None:
+def test_images_keep_their_order_in_the_file(exported: Exported) -> None:
     """Their ids are new, and still tell which came first."""
     path = exported()
 
@@ -421,7 +421,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, empty: Callable[[], Path]
 
 @pytest.mark.parametrize("what", [SHOTS[7], WEIGHTS[:2000], b"owl!" * 64, b"wren"], ids=lambda what: repr(what[:4]))
 def test_a_changed_byte_is_noticed(sound: Path, what: bytes) -> None:
-    """Wherever it is: in a picture, in weights, in a prototype, in a name."""
+    """Wherever it is: in an image, in weights, in a prototype, in a name."""
     whole = sound.read_bytes()
     at = whole.index(what) + len(what) // 2
     sound.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])

@@ -99,7 +99,7 @@ def test_joining_never_brings_the_start_forward(db: Session, model: Model, delay
 
 
 def test_what_is_taught_during_a_session_waits_for_the_next(db: Session, model: Model) -> None:
-    """A session that runs is not joined: it has read its pictures already."""
+    """A session that runs is not joined: it has already read its images."""
     enqueue(db, model)
     running = claimed(db)
     later = enqueue(db, model)
@@ -112,7 +112,7 @@ def test_what_is_taught_during_a_session_waits_for_the_next(db: Session, model: 
 
 
 def test_a_claimed_session_runs_under_a_lease(db: Session, model: Model) -> None:
-    """It says who has it, until when, and the how-manyth attempt it is."""
+    """It has an owner, an end of its lease and the number of its attempt."""
     enqueue(db, model)
     before = now(db)
     row = claimed(db, "worker 1", lease=30)

@@ -302,7 +302,7 @@ def test_copies_are_the_newest_so_many_with_the_first_of_all(db: Session, model:
 
 
 def test_copies_reach_back_no_further_than_the_class_was_learned_anew(db: Session, model: Model) -> None:
-    """What lies before is of other pictures, and c₀ is the new beginning."""
+    """Earlier copies are of other images, and c₀ is the new beginning."""
     write(db, model, new(1, b"old"))
     write(db, model, moved(1, b"old moved"))
     write(db, model, new(1, b"anew", shots=8))
