@@ -1,96 +1,131 @@
-"""Where load benchmarks take place: a folder that goes away, and in it a model that knows as many classes as wanted."""
+"""Homes for load benchmarks: a model with any number of classes, without the images of so many.
 
-import importlib.util
+The service itself makes the database and teaches one class; the rows of that class are then copied. So a home fits
+every checkout, and the benchmarks need no module that reads or writes the database.
+"""
+
 import os
+import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import insert
-from sqlalchemy.orm import Session
+import httpx
+import torch
 from torch import Tensor
 
+from bench.load import servers
+from bench.load.sample_images import shot
+from bench.load.servers import Checkout, Server
 from core import backbones
-from core.classifier import Certainty
+from core.images import centre_view, decode
+from core.snapshot import to_bytes
+from core.space import Space
 from core.state import LearnerState, Weights, weights_of
-from learners.blobs import to_blob
-from learners.loading import weights_blob
-from migrations import schema
-from protoquad.plain_errors import Refused, plain_errors, settings
-from store import catalogue, versions
-from store.database import Database, now
-from store.models import ClassRow, Model
-from store.settings import DATABASE
-from store.versions import PrototypeRow
+
+DATABASE = "protoquad.db"  # in a home
+SECONDS_TO_ANSWER = 300
 
 
 @contextmanager
-def folder_for(package: str) -> Iterator[Path]:
-    """For a benchmark that needs this package, which is not everyone's; its errors are told plainly."""
-    with plain_errors():
-        if importlib.util.find_spec(package) is None:
-            raise Refused(f"{package} is not installed; run `pip install -c constraints.txt -e '.[load]'`")
-        # Servers start in homes of their own, and need not prepare a backbone that this home has ready.
-        os.environ["PROTOQUAD_CACHE"] = str(settings().prepared.absolute())
-        with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
-            yield Path(folder)
+def bench_folder() -> Iterator[Path]:
+    """A temporary folder for homes and logs; servers in it find the backbones that the user's home has prepared."""
+    home = Path(os.environ.get("PROTOQUAD_HOME", ".protoquad"))
+    cache = Path(os.environ.get("PROTOQUAD_CACHE") or home / "backbones")
+    os.environ["PROTOQUAD_CACHE"] = str(cache.absolute())
+    with tempfile.TemporaryDirectory(prefix="protoquad-load-") as folder:
+        yield Path(folder)
 
 
-def make_home(home: Path, backbone: str, prototypes: Tensor, tails: Sequence[Weights] = ()) -> None:
-    """A model by its prototypes (K, M) instead of pictures: row k is class k + 1.
+def client_of(server: Server) -> httpx.Client:
+    return httpx.Client(base_url=server.url, timeout=SECONDS_TO_ANSWER)
 
-    Nothing waits for a session: the load is prediction's alone. Version 1 has them all, on the backbone's own weights;
-    the next ones have each of the `tails` in turn.
+
+def teach(client: httpx.Client, name: str, images: Sequence[bytes]) -> httpx.Response:
+    files = [("shots", (f"{number}.jpg", image, "image/jpeg")) for number, image in enumerate(images)]
+    return client.post("/classes", data={"name": name}, files=files)
+
+
+def make_prototypes(backbone: str, images: Sequence[bytes], classes: int) -> Tensor:
+    """(classes, M): the embedding of each image is a prototype; the others are mixtures of these."""
+    network = backbones.as_it_comes(backbone)
+    framing = network.framing
+    inputs = torch.stack([centre_view(decode(image, short_side=framing.short_side), framing) for image in images])
+    with torch.no_grad():
+        own = Space("power-cosine").embed(network.eval()(inputs))
+    generator = torch.Generator().manual_seed(0)
+    # Mixtures lie among the embeddings. Random vectors would lie apart from them and be too easy to search.
+    mixture = torch.rand(max(0, classes - len(own)), len(own), generator=generator)
+    others = mixture / mixture.sum(1, keepdim=True) @ own
+    return torch.cat([own, others + 0.01 * torch.rand(others.shape, generator=generator)])
+
+
+def make_home(
+    home: Path,
+    backbone: str,
+    prototypes: Tensor,
+    *,
+    tails: Sequence[Weights] = (),
+    checkout: Checkout | None = None,
+) -> None:
+    """Row k of `prototypes` becomes class k + 1. Version 1 has all classes; each tail makes one further version.
+
+    No session waits, so that a load measures predictions only.
     """
     home.mkdir(parents=True)
-    with closing(Database(f"sqlite:///{home / DATABASE}")) as database:
-        schema.upgrade(database)
-        with database.write() as db:
-            model = catalogue.create(db, catalogue.DEFAULT, backbone, Certainty().temperature)
-            count = len(prototypes)
-            moment = now(db)
-            db.execute(
-                insert(ClassRow),
-                [
-                    {
-                        "model_id": model.id,
-                        "id": row,
-                        "name": f"class {row}",
-                        "status": "learned",
-                        "shots": 1,
-                        "revision": 1,
-                        "since": 1,
-                        "created_at": moment,
-                    }
-                    for row in range(1, count + 1)
-                ],
-            )
-            model.last_class = count
-            known = [PrototypeRow(row, to_blob(one), 1, restart=True) for row, one in enumerate(prototypes, start=1)]
-            _add(db, model, "provisional", known)
-            for tail in tails:
-                _add(db, model, "incremental", [], _blob(backbone, tail))
+    with (
+        servers.protoquad(home, backbone, home / "making.log", checkout=checkout) as server,
+        client_of(server) as client,
+    ):
+        teach(client, "class 1", [shot(0, 0)]).raise_for_status()
+    with closing(sqlite3.connect(home / DATABASE)) as database:
+        database.row_factory = sqlite3.Row
+        database.execute("PRAGMA foreign_keys = ON")  # deleting a row deletes what belongs to it
+        with database:
+            _replace_classes(database, prototypes)
+            if tails:
+                _add_versions(database, [_weights_blob(backbone, tail) for tail in tails])
 
 
-def _add(db: Session, model: Model, kind: str, known: list[PrototypeRow], weights: bytes | None = None) -> None:
-    versions.add(
-        db,
-        model,
-        versions.NewVersion(
-            kind,
-            parent=versions.servable(db, model.id, model.head),
-            classes=model.last_class,
-            temperature=Certainty().temperature,
-            threshold=None,
-            weights=weights,
-            prototypes=known,
-        ),
-    )
+def _replace_classes(database: sqlite3.Connection, prototypes: Tensor) -> None:
+    taught, prototype = _only_row(database, "classes"), _only_row(database, "prototypes")
+    database.execute("DELETE FROM classes")
+    database.execute("DELETE FROM sessions")
+    taught |= {"status": "learned", "session_id": None}
+    numbers = range(1, len(prototypes) + 1)
+    _insert(database, "classes", ({**taught, "id": number, "name": f"class {number}"} for number in numbers))
+    vectors = (vector.astype("<f4").tobytes() for vector in prototypes.numpy())
+    rows = ({"class_id": number, "vector": vector} for number, vector in zip(numbers, vectors, strict=True))
+    _insert(database, "prototypes", ({**prototype, "held_out": None, **row} for row in rows))
+    database.execute("UPDATE models SET last_class = ?", [len(prototypes)])
+    database.execute("UPDATE versions SET classes = ?, threshold = NULL WHERE number = 1", [len(prototypes)])
 
 
-def _blob(backbone: str, tail: Weights) -> bytes:
+def _add_versions(database: sqlite3.Connection, blobs: Sequence[bytes]) -> None:
+    first = dict(database.execute("SELECT * FROM versions WHERE number = 1").fetchone())
+    for number, blob in enumerate(blobs, start=2):
+        changed = {"number": number, "parent": number - 1, "kind": "incremental", "weights": number}
+        _insert(database, "versions", [{**first, **changed}])
+        _insert(database, "weights", [{"model_id": first["model_id"], "version": number, "data": blob}])
+    last = 1 + len(blobs)
+    database.execute("UPDATE models SET head = ?, last_version = ?", [last, last])
+
+
+def _weights_blob(backbone: str, tail: Weights) -> bytes:
     network = backbones.as_it_comes(backbone)
-    state = LearnerState.untaught(network)
-    return weights_blob(replace(state, weights=tail), weights_of(network, "tail"))
+    base = weights_of(network, "tail")
+    return to_bytes(replace(LearnerState.untaught(network), weights={**base, **tail}), base)
+
+
+def _only_row(database: sqlite3.Connection, table: str) -> dict[str, Any]:
+    (row,) = database.execute(f"SELECT * FROM {table}")
+    return dict(row)
+
+
+def _insert(database: sqlite3.Connection, table: str, rows: Iterable[dict[str, Any]]) -> None:
+    columns = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")]
+    places = ", ".join(f":{name}" for name in columns)
+    database.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", rows)

@@ -1,4 +1,4 @@
-"""One run of the load benchmark: each load on each server in turn, so that the machine's moods hit all alike."""
+"""The service compared with other servers: each load on each of them in turn, so that all see the same machine."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,19 +8,19 @@ from pathlib import Path
 from statistics import median
 
 from bench.load import servers
-from bench.load.driving import Measured
+from bench.load.bench_home import make_home, make_prototypes
 from bench.load.in_process import InProcess
+from bench.load.measurement import Load, LoadResult, Report, measure
 from bench.load.sample_images import LARGE, SMALL, jpegs
 from bench.load.servers import Server
-from bench.load.stage import MakeHome, Tell, driven, sentence, taught
-from bench.peers.classifier import save_prototypes
+from bench.peers.torch_classifier import save_prototypes
 
 CALLERS = (1, 8, 32)
 SATURATED = 32  # callers at which throughput is compared
 SHARES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)  # of our throughput, for the plot of latency against load
-STEADY = 0.7  # the share at which the tail of the latency is judged
+STEADY = 0.7  # the share at which p99 is compared with p50
 PEERS = ("litserve", "plain")
-SMALL_PICTURES, LARGE_PICTURES = 32, 4
+SMALL_IMAGES, LARGE_IMAGES = 32, 4
 
 
 @dataclass(frozen=True)
@@ -29,29 +29,31 @@ class Length:
 
     seconds: float  # of each load
     warm: float
-    rounds: int  # how often that is compared which ratios are asked of; the median counts
-    wide: int  # in how many of them everybody is given every load
-    settle: float  # seconds of load for LitServe before anything counts; others need a fifth of it
-    at_a_rate: float  # seconds of a load at a fixed rate, whose rare long answers have to be seen
-    steady: int  # how often at the share that the tail is judged at
-    thorough: bool = True  # large pictures too, and plain FastAPI with few callers
+    rounds: int  # of the measurements that ratios are made of; the median counts
+    wide: int  # rounds in which every server gets every load
+    settle: float  # seconds of load for LitServe before anything is measured; other servers get a fifth of it
+    at_rate: float  # seconds of a load at a fixed rate: long enough for rare slow answers
+    steady: int  # repetitions at the share `STEADY`
+    thorough: bool = True  # also large images, and plain FastAPI with few callers
     rates: Sequence[float] = SHARES
 
 
-# In a young LitServe torch gets its memory from the system anew with every batch; after ten to thirty seconds of load
-# the C library keeps it, and answers a second are half as many again. What a server does from then on is what counts.
-FULL = Length(seconds=4.0, warm=1.0, rounds=9, wide=3, settle=30.0, at_a_rate=10.0, steady=5)
+# At first torch in LitServe gets its memory from the system anew for every batch. After ten to thirty seconds of load
+# the C library keeps it, and throughput is 1.5 times as high. That later speed is measured.
+FULL = Length(seconds=4.0, warm=1.0, rounds=9, wide=3, settle=30.0, at_rate=10.0, steady=5)
 QUICK = Length(
-    seconds=2.0, warm=0.3, rounds=3, wide=1, settle=8.0, at_a_rate=4.0, steady=1, thorough=False, rates=(STEADY,)
+    seconds=2.0, warm=0.3, rounds=3, wide=1, settle=8.0, at_rate=4.0, steady=1, thorough=False, rates=(STEADY,)
 )
 
 
 @dataclass
-class Findings:
-    closed: dict[str, dict[str, list[Measured]]] = field(default_factory=dict)  # server → load → rounds
-    rates: dict[str, list[Measured]] = field(default_factory=dict)  # ours at a share of its throughput → rounds
-    limit: list[float] = field(default_factory=list)  # pictures a second with no HTTP, in each round
-    alone: list[float] = field(default_factory=list)  # milliseconds for one picture with no HTTP
+class Comparison:
+    """The measurements of a run."""
+
+    closed: dict[str, dict[str, list[LoadResult]]] = field(default_factory=dict)  # server → load → rounds
+    rates: dict[str, list[LoadResult]] = field(default_factory=dict)  # share of our throughput → rounds
+    limit: list[float] = field(default_factory=list)  # images per second without HTTP, by round
+    alone: list[float] = field(default_factory=list)  # milliseconds for one image without HTTP, by round
     megabytes: dict[str, float] = field(default_factory=dict)
 
     def rate(self, server: str, load: str) -> float:
@@ -65,7 +67,7 @@ class Findings:
         return sum(one.wrong for some in [*rounds, *self.rates.values()] for one in some)
 
     def ratios(self) -> dict[str, float]:
-        """Each of two things measured within the same minute: the machine is faster at one time than at another."""
+        """Each of two measurements taken within a minute: the speed of the machine changes over time."""
         ours = [one.rate for one in self.closed["protoquad"][f"small {SATURATED}"]]
         one_caller = [one.p50 for one in self.closed["protoquad"]["small 1"]]
         found = {"limit": _ratio(ours, self.limit), "p50": _ratio(one_caller, self.alone)}
@@ -79,15 +81,15 @@ class Findings:
 
 
 def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median over the rounds that have both; one that did not answer at all is told of apart."""
+    """The median over the rounds that have both."""
     return median(mine / max(other, 1e-9) for mine, other in zip(ours, theirs, strict=False))
 
 
-def run(backbone: str, classes: int, folder: Path, make_home: MakeHome, length: Length, tell: Tell) -> Findings:
-    small = jpegs(SMALL, SMALL_PICTURES)
-    large = jpegs(LARGE, LARGE_PICTURES) if length.thorough else []
+def compare_servers(backbone: str, classes: int, folder: Path, length: Length, report: Report) -> Comparison:
+    small = jpegs(SMALL, SMALL_IMAGES)
+    large = jpegs(LARGE, LARGE_IMAGES) if length.thorough else []
     file = folder / "prototypes.safetensors"
-    prototypes = taught(backbone, [*small, *large], classes)
+    prototypes = make_prototypes(backbone, [*small, *large], classes)
     save_prototypes(file, prototypes)
     make_home(folder / "home", backbone, prototypes)
     with ExitStack() as stack:
@@ -95,76 +97,76 @@ def run(backbone: str, classes: int, folder: Path, make_home: MakeHome, length: 
             servers.protoquad(folder / "home", backbone, folder / "protoquad.log"),
             *(servers.peer(name, backbone, file, folder / f"{name}.log") for name in PEERS),
         ]
-        with ThreadPoolExecutor() as pool:  # at once: each spends most of its start on one core
-            limit = pool.submit(stack.enter_context, InProcess.of(backbone, file, small))
-            everybody = list(pool.map(stack.enter_context, starting))
-        comparison = _Comparison(everybody, limit.result(), length, tell)
-        comparison.settle(small)
+        with ThreadPoolExecutor() as pool:  # in parallel: each start uses one core most of the time
+            limit = pool.submit(stack.enter_context, InProcess.start(backbone, file, small))
+            running = list(pool.map(stack.enter_context, starting))
+        turns = _Turns(running, limit.result(), length, report)
+        turns.settle(small)
         for number in range(length.rounds):
-            comparison.compare(small, wide=number < length.wide)
-        for server in everybody if large else []:
-            comparison.closed(server, "large", large, len(small), 8)
-        comparison.rates(small)
-        comparison.findings.megabytes = {server.name: round(server.resident_megabytes()) for server in everybody}
-    return comparison.findings
+            turns.play_round(small, wide=number < length.wide)
+        for server in running if large else []:
+            turns.measure_closed(server, "large", large, 8, first_class=len(small) + 1)
+        turns.measure_rates(small)
+        turns.results.megabytes = {server.name: round(server.resident_megabytes()) for server in running}
+    return turns.results
 
 
 @dataclass
-class _Comparison:
-    """Servers that take turns: while one is measured, the others stand still."""
+class _Turns:
+    """Servers that take turns: while one is measured, the others are paused."""
 
-    everybody: Sequence[Server]  # ours, LitServe, then others
+    running: Sequence[Server]  # ours, LitServe, then others
     limit: InProcess
     length: Length
-    tell: Tell
-    findings: Findings = field(default_factory=Findings)
+    report: Report
+    results: Comparison = field(default_factory=Comparison)
 
-    def settle(self, pictures: Sequence[bytes]) -> None:
-        for server in self.everybody:
+    def settle(self, images: Sequence[bytes]) -> None:
+        for server in self.running:
             server.pause()
-        for server in self.everybody:
+        for server in self.running:
             seconds = self.length.settle if server.name == "litserve" else self.length.settle / 5
             with server.awake():
-                driven(server, pictures, 0, {"callers": SATURATED, "warm": 0.0, "seconds": seconds})
-            self.tell(f"{server.name} has settled")
+                measure(server, images, Load(seconds, warm=0.0, callers=SATURATED))
+            self.report(f"{server.name} has settled")
 
-    def compare(self, pictures: Sequence[bytes], *, wide: bool) -> None:
-        """One round; what a ratio is made of is measured within the same seconds."""
-        ours, litserve = self.everybody[:2]
+    def play_round(self, images: Sequence[bytes], *, wide: bool) -> None:
+        """The two measurements of a ratio follow each other within seconds."""
+        ours, litserve = self.running[:2]
         times = {"warm": self.length.warm, "seconds": self.length.seconds}
-        self.findings.alone.append(self.limit.measured("milliseconds for one", **times))
-        self.tell(f"in process: {self.findings.alone[-1]:.1f} ms for one picture")
-        few = self.everybody if self.length.thorough else [ours, litserve]
+        self.results.alone.append(self.limit.measure("milliseconds for one", **times))
+        self.report(f"in process: {self.results.alone[-1]:.1f} ms for one image")
+        few = self.running if self.length.thorough else [ours, litserve]
         for server in few if wide else [ours]:
-            self.closed(server, "small", pictures, 0, 1)
+            self.measure_closed(server, "small", images, 1)
         for server in few if wide else []:
-            self.closed(server, "small", pictures, 0, 8)
-        self.findings.limit.append(self.limit.measured("pictures a second", **times))
-        self.tell(f"in process: {self.findings.limit[-1]:.1f} pictures/s")
-        for server in self.everybody if wide else [ours, litserve]:  # ours between the two that it is compared with
-            self.closed(server, "small", pictures, 0, SATURATED)
+            self.measure_closed(server, "small", images, 8)
+        self.results.limit.append(self.limit.measure("images per second", **times))
+        self.report(f"in process: {self.results.limit[-1]:.1f} images/s")
+        for server in self.running if wide else [ours, litserve]:  # ours between the two it is compared with
+            self.measure_closed(server, "small", images, SATURATED)
 
-    def closed(self, server: Server, kind: str, pictures: Sequence[bytes], first: int, callers: int) -> None:
-        load = {"callers": callers, "warm": self.length.warm, "seconds": self.length.seconds}
+    def measure_closed(
+        self, server: Server, kind: str, images: Sequence[bytes], callers: int, *, first_class: int = 1
+    ) -> None:
+        load = Load(self.length.seconds, self.length.warm, callers=callers)
         with server.awake():
-            found = driven(server, pictures, first, load)
+            result = measure(server, images, load, first_class=first_class)
         name = f"{kind} {callers}"
-        self.findings.closed.setdefault(server.name, {}).setdefault(name, []).append(found)
-        self.tell(f"{server.name}, {name} callers: {sentence(found)}")
+        self.results.closed.setdefault(server.name, {}).setdefault(name, []).append(result)
+        self.report(f"{server.name}, {name} callers: {result}")
 
-    def rates(self, pictures: Sequence[bytes]) -> None:
-        """Ours at shares of its throughput."""
+    def measure_rates(self, images: Sequence[bytes]) -> None:
+        """Our service at shares of its throughput."""
         for share in self.length.rates:
             for _ in range(self.length.steady if share == STEADY else 1):
-                found = self._at(share, pictures)
-                self.findings.rates.setdefault(str(share), []).append(found)
-                self.tell(f"{self.everybody[0].name}, {share:.0%} of its throughput: {sentence(found)}")
+                result = self._measure_share(share, images)
+                self.results.rates.setdefault(str(share), []).append(result)
+                self.report(f"{self.running[0].name}, {share:.0%} of its throughput: {result}")
 
-    def _at(self, share: float, pictures: Sequence[bytes]) -> Measured:
-        """A share of what it does now: on a machine that has become slower, the same rate would be a larger one."""
-        times = {"warm": self.length.warm, "seconds": self.length.seconds}
-        ours = self.everybody[0]
+    def _measure_share(self, share: float, images: Sequence[bytes]) -> LoadResult:
+        """A share of the throughput measured just before: the machine may have become slower."""
+        ours = self.running[0]
         with ours.awake():
-            now = driven(ours, pictures, 0, {"callers": SATURATED, **times})
-            load = {"rate": share * now.rate, "warm": self.length.warm, "seconds": self.length.at_a_rate}
-            return driven(ours, pictures, 0, load)
+            now = measure(ours, images, Load(self.length.seconds, self.length.warm, callers=SATURATED))
+            return measure(ours, images, Load(self.length.at_rate, self.length.warm, rate=share * now.rate))

@@ -1,26 +1,25 @@
-"""Versions swapped under load: what it costs those who predict, and whether memory returns to where it was."""
+"""Versions swapped under load: the effect on latency, and whether memory returns to its former size."""
 
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-import httpx
 import torch
 
 from bench.load import servers
-from bench.load.driving import Measured
+from bench.load.bench_home import client_of, make_home, make_prototypes
+from bench.load.measurement import Load, LoadResult, Report, measure
 from bench.load.sample_images import SMALL, jpegs
 from bench.load.servers import Server
-from bench.load.stage import MakeHome, Tell, driven, sentence, taught
 from core import backbones
 from core.state import Weights, weights_of
 
-PICTURES = 32
+IMAGES = 32
 CLASSES = 100
 TAILS = 8  # more than a service keeps compiled, so that every swap loads a network
 SATURATED = 32  # callers
@@ -28,22 +27,22 @@ SATURATED = 32  # callers
 
 @dataclass(frozen=True)
 class Length:
-    rounds: int = 5  # of a steady load and the same with swaps; the median counts
-    swaps: int = 25  # in each of them, with hardly a pause between two
+    rounds: int = 5  # of a steady load and the same load with swaps; the median counts
+    swaps: int = 25  # in each round, with hardly a pause between two
     seconds: float = 10.0  # of each load
     predictions: int = 20_000
-    share: float = 0.5  # of the throughput: what callers ask for while versions are swapped
-    settle: float = 20.0  # of load, before memory is first read
+    share: float = 0.5  # of the throughput: the load while versions are swapped
+    settle: float = 20.0  # seconds of load before memory is first read
 
 
 @dataclass
-class Swapped:
-    steady: list[Measured]
-    swapping: list[Measured]
-    swaps: list[float]  # milliseconds until each activation was answered
-    answers: int
-    wrong: int
-    megabytes: tuple[float, float]  # before and after
+class SwapResults:
+    steady: list[LoadResult] = field(default_factory=list)
+    swapping: list[LoadResult] = field(default_factory=list)
+    swaps: list[float] = field(default_factory=list)  # milliseconds until each activation was answered
+    answers: int = 0
+    wrong: int = 0
+    megabytes: tuple[float, float] = (0.0, 0.0)  # before and after
 
     @property
     def growth(self) -> float:
@@ -54,46 +53,44 @@ class Swapped:
         return {"p99": round(p99, 3), "growth": round(self.growth, 4)}
 
 
-def run_swaps(backbone: str, folder: Path, make_home: MakeHome, length: Length, tell: Tell) -> Swapped:
-    pictures = jpegs(SMALL, PICTURES)
-    make_home(folder / "home", backbone, taught(backbone, pictures, CLASSES), tails_of(backbone))
+def measure_swaps(backbone: str, folder: Path, length: Length, report: Report) -> SwapResults:
+    images = jpegs(SMALL, IMAGES)
+    make_home(folder / "home", backbone, make_prototypes(backbone, images, CLASSES), tails=_make_tails(backbone))
     with servers.protoquad(folder / "home", backbone, folder / "protoquad.log") as server:
-        tell("the server is up")
-        full = {"callers": SATURATED, "warm": 1.0}
-        settled = driven(server, pictures, 0, {**full, "seconds": length.settle})
+        settled = measure(server, images, Load(length.settle, callers=SATURATED))
         with _swapping(server, interval=0.5, swaps=TAILS):
-            driven(server, pictures, 0, {**full, "seconds": 0.5 * TAILS + 2})
+            measure(server, images, Load(0.5 * TAILS + 2, callers=SATURATED))
         before = server.resident_megabytes()
-        tell(f"{SATURATED} callers: {sentence(settled)}; {before:.0f} MB")
-        steady, swapping, swaps = _rounds(server, pictures, length.share * settled.rate, length, tell)
-        loads = [*steady, *swapping]
+        report(f"{SATURATED} callers: {settled}; {before:.0f} MB")
+        results = _measure_rounds(server, images, length.share * settled.rate, length, report)
+        loads = [*results.steady, *results.swapping]
         while (left := length.predictions - sum(one.answers for one in loads)) > 0:
             seconds = min(60.0, max(2.0, left / settled.rate))
-            loads.append(driven(server, pictures, 0, {**full, "seconds": seconds}))
-            tell(f"{sum(one.answers for one in loads)} predictions, {server.resident_megabytes():.0f} MB")
-        after = server.resident_megabytes()
-    answers, wrong = sum(one.answers for one in loads), sum(one.wrong for one in loads)
-    return Swapped(steady, swapping, swaps, answers, wrong, (round(before, 1), round(after, 1)))
+            loads.append(measure(server, images, Load(seconds, callers=SATURATED)))
+            report(f"{sum(one.answers for one in loads)} predictions, {server.resident_megabytes():.0f} MB")
+        results.megabytes = (round(before, 1), round(server.resident_megabytes(), 1))
+    results.answers, results.wrong = sum(one.answers for one in loads), sum(one.wrong for one in loads)
+    return results
 
 
-def _rounds(
-    server: Server, pictures: Sequence[bytes], rate: float, length: Length, tell: Tell
-) -> tuple[list[Measured], list[Measured], list[float]]:
-    """In turn, so that the machine's moods hit both alike."""
-    paced = {"rate": rate, "warm": 1.0, "seconds": length.seconds}
-    steady, swapping, swaps = [], [], []
+def _measure_rounds(
+    server: Server, images: Sequence[bytes], rate: float, length: Length, report: Report
+) -> SwapResults:
+    """In turn, so that both kinds of load see the same machine."""
+    results = SwapResults()
+    load = Load(length.seconds, rate=rate)
     for _ in range(length.rounds):
-        steady.append(driven(server, pictures, 0, paced))
-        tell(f"at {length.share:.0%} of that: {sentence(steady[-1])}")
-        with _swapping(server, interval=length.seconds / length.swaps, swaps=length.swaps) as took:
-            swapping.append(driven(server, pictures, 0, paced))
-        tell(f"with {len(took)} swaps meanwhile: {sentence(swapping[-1])}; {server.resident_megabytes():.0f} MB")
-        swaps += took
-    return steady, swapping, swaps
+        results.steady.append(measure(server, images, load))
+        report(f"at {length.share:.0%} of that: {results.steady[-1]}")
+        with _swapping(server, interval=length.seconds / length.swaps, swaps=length.swaps) as milliseconds:
+            results.swapping.append(measure(server, images, load))
+        report(f"with {len(milliseconds)} swaps: {results.swapping[-1]}; {server.resident_megabytes():.0f} MB")
+        results.swaps += milliseconds
+    return results
 
 
-def tails_of(backbone: str) -> list[Weights]:
-    """Each a little off the pretrained one: other weights, the same answers."""
+def _make_tails(backbone: str) -> list[Weights]:
+    """Each differs a little from the pretrained one: other weights, the same answers."""
     own = weights_of(backbones.as_it_comes(backbone), "tail")
     generator = torch.Generator().manual_seed(0)
 
@@ -107,23 +104,23 @@ def tails_of(backbone: str) -> list[Weights]:
 
 @contextmanager
 def _swapping(server: Server, interval: float, swaps: int) -> Iterator[list[float]]:
-    """Activates one version after another while the body runs; fills the list with how long each took, in ms."""
-    took: list[float] = []
+    """Activate one version after another while the body runs; the list gets the milliseconds of each activation."""
+    milliseconds: list[float] = []
     over = threading.Event()
 
     def swap() -> None:
-        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=60) as client:
+        with client_of(server) as client:
             for number in range(swaps):
                 begin = time.perf_counter()
                 client.post(f"/versions/{2 + number % TAILS}/activate").raise_for_status()
-                took.append(round(1000 * (time.perf_counter() - begin), 1))
+                milliseconds.append(round(1000 * (time.perf_counter() - begin), 1))
                 if over.wait(max(0.0, interval - (time.perf_counter() - begin))):
                     return
 
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(swap)
         try:
-            yield took
+            yield milliseconds
         finally:
             over.set()
             job.result()

@@ -1,4 +1,4 @@
-"""What the peers serve: the backbone in torch and the nearest class mean, as plain as can be."""
+"""What the peers serve: the backbone in torch and the nearest class mean, in the plainest form."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def save_prototypes(file: Path, prototypes: Tensor) -> None:
 
 
 class Classifier:
-    """Eager torch in channels-last order, which is what a careful user of torch on a CPU would choose."""
+    """Eager torch in channels-last order, the usual choice on a CPU."""
 
     def __init__(self, backbone: str, file: Path) -> None:
         self.backbone = backbones.as_it_comes(backbone).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
@@ -29,10 +29,10 @@ class Classifier:
         )
         self.nearest = NearestClassMean(Space("power-cosine"), bank, Certainty())
 
-    def picture(self, data: bytes) -> Tensor:
+    def input_of(self, data: bytes) -> Tensor:
         framing = self.backbone.framing
         return centre_view(decode(data, short_side=framing.short_side), framing)
 
     @torch.inference_mode()
-    def classes(self, pictures: Tensor) -> list[int]:
-        return list(self.nearest.nearest(self.backbone(pictures)))
+    def classes(self, inputs: Tensor) -> list[int]:
+        return list(self.nearest.nearest(self.backbone(inputs)))
