@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.display import TerminalDisplay
 from core import backbones
 from core.backbones import Backbone
 from engine.backbone_cache import BackboneCache, chosen_device
@@ -20,6 +19,7 @@ from learners.base_training import Learnt, base_config, learn, look_for
 from messaging.notifier import make_notifier
 from protoquad.home_folder import make_home
 from protoquad.plain_errors import Refused, plain_errors, settings
+from protoquad.progress_bar import counting_bar, training_bar
 from protoquad.ready_database import ready_database
 from service.errors import Problem
 from service.uploads import clean_name, model_name
@@ -65,7 +65,6 @@ class _BaseSession:
         self.model = model
         self.folders = folders
         self.console = Console()
-        self.display = TerminalDisplay(self.console)
 
     def run(self, backbone: str | None, epochs: int | None) -> None:
         started = time.monotonic()
@@ -95,12 +94,12 @@ class _BaseSession:
         room = self.settings.home
         make_home(room)
         self._say(f"looking at {_counted(files, 'file')} of {_counted(len(self.folders), 'class', 'classes')}")
-        with self.display.counting("looking", files) as told:
+        with counting_bar("looking", files) as told:
             looked = look_for(
                 self.folders, networks, backbone, config, room, max_pixels=self.settings.max_pixels, told=told
             )
         self._say(f"learning from {_counted(len(looked.training), 'picture')}")
-        with self.display.training("learning") as report:
+        with training_bar("learning") as report:
             return learn(self.folders, looked, networks, backbone, config, report)
 
     def _tell(self, published: Published, learnt: Learnt, seconds: float) -> None:

@@ -1,1 +1,23 @@
-"""The commands of `protoquad bench`."""
+"""`protoquad bench`: one file for each command. The command line finds `app` through an entry point."""
+
+import typer
+
+from bench.commands.checkouts_command import checkouts
+from bench.commands.classes_command import classes
+from bench.commands.cost_command import cost
+from bench.commands.few_shots_command import few_shots
+from bench.commands.fscil_command import fscil
+from bench.commands.load_command import load
+from bench.commands.settings_command import settings
+from bench.commands.swaps_command import swaps
+from bench.commands.teaching_command import teaching
+from bench.commands.tune_command import tune
+
+app = typer.Typer(
+    help="Benchmarks. Each prints a table and can write a JSON file with the command that repeats it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+for command in (fscil, tune, few_shots, settings, cost, load, teaching, swaps, classes, checkouts):
+    app.command()(command)

@@ -12,7 +12,6 @@ from click.testing import Result
 from sqlalchemy import select
 from typer.testing import CliRunner
 
-from bench.display import TerminalDisplay
 from core.progress import Progress, Report
 from engine.backbone_cache import BackboneCache
 from engine.network import NetworkLoader
@@ -249,14 +248,14 @@ def test_stopping_writes_nothing(
     """Ctrl-C in the midst of learning: exit code 130, no model, no file left in the home."""
 
     @contextmanager
-    def interrupted(_: TerminalDisplay, __: str) -> Iterator[Report]:
+    def interrupted(_: str) -> Iterator[Report]:
         def report(_: Progress) -> None:
             raise KeyboardInterrupt
 
         yield report
 
     before = {file.name for file in home.iterdir()}
-    monkeypatch.setattr(TerminalDisplay, "training", interrupted)
+    monkeypatch.setattr("protoquad.base_command.training_bar", interrupted)
 
     result = run(pictures, *SMALL)
 
