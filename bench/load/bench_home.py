@@ -1,4 +1,4 @@
-"""Homes for load benchmarks: a model with any number of classes, without the images of so many.
+"""Homes for load benchmarks: a model with any number of classes, without an image of each.
 
 The service itself makes the database and teaches one class; the rows of that class are then copied. So a home fits
 every checkout, and the benchmarks need no module that reads or writes the database.
@@ -64,12 +64,7 @@ def make_prototypes(backbone: str, images: Sequence[bytes], classes: int) -> Ten
 
 
 def make_home(
-    home: Path,
-    backbone: str,
-    prototypes: Tensor,
-    *,
-    tails: Sequence[Weights] = (),
-    checkout: Checkout | None = None,
+    home: Path, backbone: str, prototypes: Tensor, *, tails: Sequence[Weights] = (), checkout: Checkout | None = None
 ) -> None:
     """Row k of `prototypes` becomes class k + 1. Version 1 has all classes; each tail makes one further version.
 
