@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def origin() -> dict[str, Any]:
 def command() -> str:
     """The command line of this run; absolute paths are shortened to their last part."""
     words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
-    return shlex.join(["protoquad", *words])
+    return shlex.join(["protoquad", *(re.sub(r"=/\S*/", "=", word) for word in words)])
 
 
 def commit(folder: Path = Path(__file__).parent) -> str | None:

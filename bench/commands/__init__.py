@@ -8,6 +8,7 @@ from bench.commands.cost_command import cost
 from bench.commands.few_shots_command import few_shots
 from bench.commands.fscil_command import fscil
 from bench.commands.load_command import load
+from bench.commands.overheads_command import overheads
 from bench.commands.settings_command import settings
 from bench.commands.swaps_command import swaps
 from bench.commands.teaching_command import teaching
@@ -19,5 +20,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-for command in (fscil, tune, few_shots, settings, cost, load, teaching, swaps, classes, checkouts):
+for command in (fscil, tune, few_shots, settings, cost, load, teaching, swaps, classes, overheads, checkouts):
     app.command()(command)

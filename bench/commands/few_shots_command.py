@@ -11,14 +11,7 @@ from bench import results
 from bench.commands.run_options import BackboneName, Data, Dataset, Out, RunOptions, Settings, make_context
 from bench.datasets import load
 from bench.display import console, print_line
-from bench.few_shots import (
-    KNOWN_CLASSES,
-    OpenSet,
-    base_features,
-    measure_accuracy,
-    measure_open_set,
-    measure_outliers,
-)
+from bench.few_shots import KNOWN_CLASSES, OpenSet, base_features, measure_accuracy, measure_open_set, measure_outliers
 from bench.overrides import override
 from core.state import LearnerState
 from engine.pretrained import pretrained

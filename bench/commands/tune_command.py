@@ -7,16 +7,7 @@ import typer
 from rich.table import Table
 
 from bench import results
-from bench.commands.run_options import (
-    BackboneName,
-    Data,
-    Dataset,
-    Out,
-    RunOptions,
-    Settings,
-    make_context,
-    make_setup,
-)
+from bench.commands.run_options import BackboneName, Data, Dataset, Out, RunOptions, Settings, make_context, make_setup
 from bench.datasets import load
 from bench.display import console, print_line
 from bench.overrides import combinations, override, split_settings

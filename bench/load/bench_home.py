@@ -1,4 +1,4 @@
-"""Homes for load benchmarks: a model with any number of classes, without the images of so many.
+"""Homes for load benchmarks: a model with any number of classes, without an image of each.
 
 The service itself makes the database and teaches one class; the rows of that class are then copied. So a home fits
 every checkout, and the benchmarks need no module that reads or writes the database.
@@ -64,12 +64,7 @@ def make_prototypes(backbone: str, images: Sequence[bytes], classes: int) -> Ten
 
 
 def make_home(
-    home: Path,
-    backbone: str,
-    prototypes: Tensor,
-    *,
-    tails: Sequence[Weights] = (),
-    checkout: Checkout | None = None,
+    home: Path, backbone: str, prototypes: Tensor, *, tails: Sequence[Weights] = (), checkout: Checkout | None = None
 ) -> None:
     """Row k of `prototypes` becomes class k + 1. Version 1 has all classes; each tail makes one further version.
 
@@ -81,13 +76,30 @@ def make_home(
         client_of(server) as client,
     ):
         teach(client, "class 1", [shot(0, 0)]).raise_for_status()
+    with _writing(home) as database:
+        _replace_classes(database, prototypes)
+        blobs = [_weights_blob(backbone, tail) for tail in tails]
+        _add_versions(database, "incremental", len(blobs))
+        for number, blob in enumerate(blobs, start=2):
+            database.execute("UPDATE versions SET weights = number WHERE number = ?", [number])
+            database.execute(
+                "INSERT INTO weights SELECT model_id, number, ? FROM versions WHERE number = ?", [blob, number]
+            )
+
+
+def add_history(home: Path, versions: int) -> None:
+    """Further versions of a home that has one; they change nothing."""
+    with _writing(home) as database:
+        _add_versions(database, "provisional", versions)
+
+
+@contextmanager
+def _writing(home: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(home / DATABASE)) as database:
         database.row_factory = sqlite3.Row
         database.execute("PRAGMA foreign_keys = ON")  # deleting a row deletes what belongs to it
         with database:
-            _replace_classes(database, prototypes)
-            if tails:
-                _add_versions(database, [_weights_blob(backbone, tail) for tail in tails])
+            yield database
 
 
 def _replace_classes(database: sqlite3.Connection, prototypes: Tensor) -> None:
@@ -104,13 +116,12 @@ def _replace_classes(database: sqlite3.Connection, prototypes: Tensor) -> None:
     database.execute("UPDATE versions SET classes = ?, threshold = NULL WHERE number = 1", [len(prototypes)])
 
 
-def _add_versions(database: sqlite3.Connection, blobs: Sequence[bytes]) -> None:
+def _add_versions(database: sqlite3.Connection, kind: str, count: int) -> None:
+    """Copies of version 1, each the parent of the next; the last becomes the active one."""
     first = dict(database.execute("SELECT * FROM versions WHERE number = 1").fetchone())
-    for number, blob in enumerate(blobs, start=2):
-        changed = {"number": number, "parent": number - 1, "kind": "incremental", "weights": number}
-        _insert(database, "versions", [{**first, **changed}])
-        _insert(database, "weights", [{"model_id": first["model_id"], "version": number, "data": blob}])
-    last = 1 + len(blobs)
+    last = 1 + count
+    numbers = range(2, last + 1)
+    _insert(database, "versions", ({**first, "kind": kind, "number": n, "parent": n - 1} for n in numbers))
     database.execute("UPDATE models SET head = ?, last_version = ?", [last, last])
 
 

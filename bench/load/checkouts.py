@@ -105,9 +105,8 @@ def compare_checkouts(checkouts: Sequence[Checkout], plan: Plan, folder: Path, r
             report(f"{len(running)} servers with {classes} classes are up")
             for load in plan.loads:
                 found = CheckoutResults(classes, str(load), {server.name: [] for server in running})
-                _measure_rounds(found, running, images[load.images], plan, load)
+                _measure_rounds(found, running, images[load.images], plan, load, report)
                 results.append(found)
-                report(f"{classes} classes, {load}: measured")
     return results
 
 
@@ -138,7 +137,7 @@ def _start_all(
 
 
 def _measure_rounds(
-    results: CheckoutResults, running: Sequence[Server], images: _Images, plan: Plan, load: CheckoutLoad
+    results: CheckoutResults, running: Sequence[Server], images: _Images, plan: Plan, load: CheckoutLoad, report: Report
 ) -> None:
     """Every second round is in reverse order, so that none is always first."""
     wanted = Load(plan.seconds, plan.warm, callers=load.callers)
@@ -147,4 +146,5 @@ def _measure_rounds(
             with server.awake():
                 result = measure(server, images.jpegs, wanted, first_class=images.first_class)
             results.rounds[server.name].append(result)
+            report(f"{results.classes} classes, {load}, round {number + 1}, {server.name}: {result}")
     results.megabytes = {server.name: round(server.resident_megabytes()) for server in running}

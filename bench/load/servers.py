@@ -62,14 +62,20 @@ class Checkout:
 
 @contextlib.contextmanager
 def protoquad(
-    home: Path, backbone: str, log: Path, *, worker: bool = False, checkout: Checkout | None = None
+    home: Path,
+    backbone: str,
+    log: Path,
+    *,
+    worker: bool = False,
+    broker_url: str = "",
+    checkout: Checkout | None = None,
 ) -> Iterator[Server]:
     """The service on this home; without a checkout, the installed one."""
     port = _free_port()
     environment = {
         "PROTOQUAD_HOME": str(home),
         "PROTOQUAD_DATABASE_URL": "",
-        "PROTOQUAD_BROKER_URL": "",
+        "PROTOQUAD_BROKER_URL": broker_url,
         "PROTOQUAD_BACKBONE": backbone,
         "PROTOQUAD_WORKER": str(worker).lower(),
         "PROTOQUAD_MAX_CLASSES": "1000000",  # the limit itself is not measured

@@ -58,8 +58,8 @@ def measure_swaps(backbone: str, folder: Path, length: Length, report: Report) -
     make_home(folder / "home", backbone, make_prototypes(backbone, images, CLASSES), tails=_make_tails(backbone))
     with servers.protoquad(folder / "home", backbone, folder / "protoquad.log") as server:
         settled = measure(server, images, Load(length.settle, callers=SATURATED))
-        with _swapping(server, interval=0.5, swaps=TAILS):
-            measure(server, images, Load(0.5 * TAILS + 2, callers=SATURATED))
+        with _swapping(server, interval=length.settle / 40, swaps=TAILS):
+            measure(server, images, Load(0.3 * length.settle, callers=SATURATED))
         before = server.resident_megabytes()
         report(f"{SATURATED} callers: {settled}; {before:.0f} MB")
         results = _measure_rounds(server, images, length.share * settled.rate, length, report)

@@ -19,7 +19,7 @@ from core.progress import Progress, Report
 
 
 class RecordingDisplay:
-    """Remembers what it was told instead of showing it."""
+    """Records the calls instead of showing a bar."""
 
     def __init__(self) -> None:
         self.counted: list[tuple[str, int]] = []

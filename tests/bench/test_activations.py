@@ -23,8 +23,8 @@ def unreadable(image: DatasetImage) -> DatasetImage:
     return DatasetImage(image.key, image.class_id, fail)
 
 
-def test_a_row_is_what_the_trunk_makes_of_the_images_views(tmp_path: Path, context: RunContext, stream: Stream) -> None:
-    """The store holds the trunk's own activations of the centre view, in the order asked for."""
+def test_a_row_is_the_trunks_output_for_the_images_views(tmp_path: Path, context: RunContext, stream: Stream) -> None:
+    """The store holds the trunk's own activations of the centre view, in the requested order."""
     images = stream.base.train[:3][::-1]
 
     stored = store_in(tmp_path, context).views(images)
@@ -63,7 +63,7 @@ def test_two_stores_on_one_folder_do_not_overwrite_each_other(
 
 
 @pytest.mark.parametrize("damage", ["half a row", "half a key"])
-def test_a_killed_run_is_taken_up_again(tmp_path: Path, context: RunContext, stream: Stream, damage: str) -> None:
+def test_a_killed_run_continues(tmp_path: Path, context: RunContext, stream: Stream, damage: str) -> None:
     """Rows without a key and keys without an end are dropped, and the rest is kept."""
     images = stream.base.train[:4]
     whole = store_in(tmp_path / "whole", context).views(images)
@@ -80,7 +80,7 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path, context: RunContext, str
     assert torch.equal(whole.inputs, resumed.inputs)
 
 
-def test_views_of_an_image_do_not_depend_on_its_company(tmp_path: Path, context: RunContext, stream: Stream) -> None:
+def test_views_of_an_image_do_not_depend_on_other_images(tmp_path: Path, context: RunContext, stream: Stream) -> None:
     """Augmentations are seeded by the image, so that every run and every set sees the same ones."""
     images = stream.base.train[:3]
 
@@ -99,8 +99,8 @@ def test_a_broken_image_is_named(tmp_path: Path, context: RunContext) -> None:
         store_in(tmp_path, context).views([broken])
 
 
-def test_the_whole_network_is_fed_with_images(tmp_path: Path, context: RunContext, stream: Stream) -> None:
-    """Where the trunk trains too, the store holds bytes."""
+def test_the_input_of_the_whole_network_is_images(tmp_path: Path, context: RunContext, stream: Stream) -> None:
+    """If the trunk is trained too, the store holds pixels."""
     store = ActivationStore(tmp_path, context.backbone, augmented=1, scope="all", device=torch.device("cpu"))
 
     stored = store.views(stream.base.train[:2])

@@ -155,7 +155,7 @@ def test_no_image_occurs_twice_in_a_stream(roots: dict[str, Path], dataset: str)
 
 @every_dataset
 def test_a_class_is_taught_and_tested_in_one_session_only(roots: dict[str, Path], dataset: str) -> None:
-    """Each session has classes of its own, tests just those, and all have names."""
+    """Each session has its own classes, tests only those, and all have names."""
     stream = load(dataset, roots[dataset])
 
     taught = [class_id for session in stream.sessions for class_id in session.class_ids]
@@ -166,7 +166,7 @@ def test_a_class_is_taught_and_tested_in_one_session_only(roots: dict[str, Path]
 
 @every_dataset
 def test_loading_twice_gives_the_same_stream(roots: dict[str, Path], dataset: str) -> None:
-    """Nothing depends on the order of a disk or on chance that is not seeded."""
+    """Nothing depends on the order of a directory or on unseeded randomness."""
     assert load(dataset, roots[dataset], draw=3) == load(dataset, roots[dataset], draw=3)
     assert load(dataset, roots[dataset]) == load(dataset, roots[dataset])
 
@@ -241,13 +241,13 @@ def test_a_missing_folder_is_named(tmp_path: Path, dataset: str) -> None:
 
 
 def test_a_data_set_of_files_asks_for_its_folder() -> None:
-    """Only the painted shapes do without a folder."""
+    """Only the drawn shapes need no folder."""
     with pytest.raises(DataError, match="cub200 is read from files; give their folder"):
         load("cub200")
 
 
 def test_an_unknown_data_set_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    """A typing error costs one look at the message."""
+    """So a typing error is easy to correct."""
     with pytest.raises(DataError, match="no data set 'cub'; there are cub200, cifar100"):
         load("cub", tmp_path)
 
@@ -322,7 +322,7 @@ def test_cub_s_class_ids_count_from_the_number_of_the_folder(roots: dict[str, Pa
 
 
 def test_cub_in_its_original_layout_never_draws_a_test_image(tmp_path: Path) -> None:
-    """With every image in images/, under the long paths of the published lists, only the lists tell."""
+    """With every image in images/, under the long paths of the published lists, the lists decide."""
     root = write_cub(tmp_path)
     for part in ("train", "test"):
         for file in (root / part).glob("*/*.jpg"):
@@ -765,7 +765,7 @@ def test_no_shape_colour_or_texture_gives_a_class_away() -> None:
     assert shown == set(traits)
 
 
-def test_a_shape_is_painted_the_same_every_time() -> None:
+def test_a_shape_is_drawn_the_same_every_time() -> None:
     """Equal keys are equal bytes, so a key can be a cache key."""
     first, second = load("shapes").base.test[3], load("shapes").base.test[3]
 

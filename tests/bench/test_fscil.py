@@ -1,4 +1,4 @@
-"""A whole run, small."""
+"""A whole run at a small size."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_every_method_learns_every_session(context: RunContext, stream: Stream, 
 def test_the_frozen_baseline_equals_nearest_class_mean_by_hand(
     context: RunContext, stream: Stream, setup: Setup
 ) -> None:
-    """`ncm --metric cosine` on untrained weights: mean of unit features, nearest by cosine, recomputed from scratch."""
+    """Method ncm with cosine on untrained weights: mean of unit features, nearest by cosine, recomputed from scratch."""
     plain = replace(setup, method="ncm", views=0, guard_per_class=0)
     plain = replace(plain, base=replace(plain.base, epochs=0, metric="cosine"))
 
@@ -75,7 +75,7 @@ def test_a_finished_run_is_not_computed_again(context: RunContext, stream: Strea
     assert first.seconds == again.seconds
 
 
-def test_a_stopped_run_goes_on_where_it_was(context: RunContext, stream: Stream, setup: Setup) -> None:
+def test_a_stopped_run_continues_where_it_was(context: RunContext, stream: Stream, setup: Setup) -> None:
     """Interrupted in its last session, a run repeats only that one and ends as if nothing had happened."""
     gone = replace(setup, gate=False)
     undisturbed = run(context, stream, gone)
@@ -117,10 +117,10 @@ def test_runs_share_a_base_session(context: RunContext, stream: Stream, setup: S
     assert fresh == 2 * trained
 
 
-def test_what_was_seen_with_other_eyes_is_not_taken_for_the_same(
+def test_a_changed_image_transform_invalidates_the_cache(
     context: RunContext, stream: Stream, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where images come to be scaled in another way, nothing is taken from what was computed before."""
+    """If images are scaled in another way, nothing computed before is reused."""
     frozen = replace(setup, method="ncm")
     run(context, stream, frozen)
     before = len(context.display.counted)  # type: ignore[attr-defined]
@@ -143,6 +143,6 @@ def test_other_settings_are_another_run(context: RunContext, stream: Stream, set
 
 
 def test_an_unknown_method_is_refused() -> None:
-    """The message lists the methods there are."""
+    """The message lists the known methods."""
     with pytest.raises(ValueError, match="protoquad"):
         Setup(method="magic")

@@ -7,6 +7,7 @@ import pytest
 from bench.load import class_counts, version_swaps
 from bench.load.checkouts import CheckoutLoad, CheckoutResults, Plan, compare_checkouts
 from bench.load.measurement import LoadResult
+from bench.load.overheads import LIMITS, REQUESTS, Length, Overhead, measure_overheads
 from bench.load.servers import Checkout
 
 BACKBONE = "resnet32"
@@ -24,6 +25,7 @@ def result_of(answers: int, p99: float) -> LoadResult:
     return LoadResult(answers, 0, 1.0, (1.0, 2.0, p99, p99), None)
 
 
+@pytest.mark.slow
 def test_versions_are_swapped_under_load(tmp_path: Path) -> None:
     """All answers are correct, every swap is answered, and memory is read before and after."""
     lines: list[str] = []
@@ -38,6 +40,7 @@ def test_versions_are_swapped_under_load(tmp_path: Path) -> None:
     assert any("swaps:" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
     """One more class adds a few rows, however many there are."""
     length = class_counts.Length((40, 300), seconds=1.0, warm=0.2, rounds=1, taught_at=300, teachings=3, loadings=1)
@@ -51,6 +54,7 @@ def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
     assert set(found.loading) == {40, 300}
 
 
+@pytest.mark.slow
 def test_checkouts_know_the_same_classes_and_take_turns(tmp_path: Path) -> None:
     """Two names for this checkout: each answers every request, in its own home."""
     checkouts = []
@@ -65,6 +69,21 @@ def test_checkouts_know_the_same_classes_and_take_turns(tmp_path: Path) -> None:
     assert all(one.answers > 0 and one.wrong == 0 for rounds in found.rounds.values() for one in rounds), found
     assert len(found.throughput_ratios("after")) == len(found.p99_ratios("after")) == 2
     assert all(megabytes > 50 for megabytes in found.megabytes.values())
+
+
+@pytest.mark.slow
+def test_overheads_are_measured_for_every_request(tmp_path: Path) -> None:
+    """With a broker that does not answer and with a history of many versions."""
+    found = measure_overheads(BACKBONE, tmp_path, Length(rounds=1, versions=20), lambda _: None)
+
+    assert len(found) == 1 + len(LIMITS) * len(REQUESTS)
+    assert all(one.ratio > 0 for one in found)
+
+
+def test_an_overhead_over_its_limit_is_not_small() -> None:
+    """At the limit it still is."""
+    assert Overhead("teaching", 1.5, 1.5).is_small
+    assert not Overhead("teaching", 1.6, 1.5).is_small
 
 
 def test_ratios_compare_measurements_of_the_same_round() -> None:

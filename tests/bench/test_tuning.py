@@ -37,10 +37,10 @@ def test_tuning_reads_no_test_image(context: RunContext, setup: Setup) -> None:
 
 
 def test_the_best_candidate_comes_first(context: RunContext, setup: Setup) -> None:
-    """Sorted by the mean of base and novel accuracy, and told one by one as they are tried."""
+    """Sorted by the mean of base and novel accuracy, and reported one by one."""
     base = load("shapes").base
     wrecked = replace(setup, gate=False, incremental=replace(setup.incremental, learning_rate=3.0))
-    heard: list[Trial] = []
+    reported: list[Trial] = []
 
     trials = compare(
         context,
@@ -48,9 +48,9 @@ def test_the_best_candidate_comes_first(context: RunContext, setup: Setup) -> No
         [(("wrecked",), wrecked), (("frozen",), replace(setup, method="ncm"))],
         partitions=1,
         base_classes=6,
-        report=heard.append,
+        report=reported.append,
     )
 
-    assert [trial.settings for trial in heard] == [("wrecked",), ("frozen",)]
+    assert [trial.settings for trial in reported] == [("wrecked",), ("frozen",)]
     assert [trial.settings for trial in trials] == [("frozen",), ("wrecked",)]
     assert trials[0].score == (trials[0].base + trials[0].novel) / 2
