@@ -66,7 +66,7 @@ def decode_now(image: EncodedImage) -> DecodedImage:
 
 
 def decode_ahead(work: Callable[[Source], Result], sources: Iterable[Source], ahead: int) -> Iterator[Result]:
-    """Do `work` on each source in threads, ahead of whoever takes the results. They come in order.
+    """Do `work` on each source in threads, ahead of the caller that takes the results. They come in order.
 
     At most `ahead` results wait to be taken: the views of all images together would be gigabytes.
     """
