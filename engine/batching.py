@@ -242,7 +242,7 @@ class Batcher:
             _fail(batch.images, error)
         computed = list(zip(batch.images, features, strict=False))
         with self._changed:
-            self._computing -= 1  # before anything is answered: whoever asks again at once finds the cores free
+            self._computing -= 1  # before anything is answered: a caller that asks again at once finds the cores free
             self._gathering.count_batch()
             for image, own in computed:
                 if image.job.search is not None:

@@ -1,7 +1,7 @@
-"""The process that decodes costly images, one at a time as its standard input brings them.
+"""The process that decodes costly images, one at a time, as they come on its standard input.
 
-Bounds its own memory and computing time before each, so that the kernel stops it whatever the bytes do to a decoder.
-Ends when nothing has come for a while, or when whoever started it is gone. Imports no torch: it starts at once.
+It limits its own memory and CPU time before each image, so that the kernel stops it whatever the bytes do to a decoder.
+It ends when nothing has come for a while, or when the process that started it is gone. It starts fast: no torch here.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ import time
 from core.errors import ImageError
 from core.pixels import decode
 
-REQUEST = struct.Struct("<QIQQI")  # bytes of the image, short side, most pixels, memory, seconds of computing
-NICENESS = 10  # predictions come first
+REQUEST = struct.Struct("<QIQQI")  # bytes of the image, short side, max pixels, bytes of memory, seconds of CPU time
+NICENESS = 10  # predictions have priority
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for whoever started this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the process that started this one
     os.nice(NICENESS)
     _limit(resource.RLIMIT_CORE, 0)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is not an answer
+    os.dup2(2, 1)  # what a library prints must not be taken for an answer
     requests = sys.stdin.buffer
     idle_seconds = float(sys.argv[1])
     while select.select([requests], [], [], idle_seconds)[0]:
@@ -41,14 +41,14 @@ def main() -> None:
         answers.flush()
 
 
-def _limit(kind: int, most: int) -> None:
+def _limit(kind: int, limit: int) -> None:
     _, hard = resource.getrlimit(kind)
-    with contextlib.suppress(ValueError, OSError):  # where the system has no such limit, or a lower one already
-        resource.setrlimit(kind, (most, hard))
+    with contextlib.suppress(ValueError, OSError):  # the system has no such limit, or a lower one already
+        resource.setrlimit(kind, (limit, hard))
 
 
 def _answer(data: bytes, short_side: int, max_pixels: int) -> tuple[bytes, bytes]:
-    """A line that says what follows, and the pixels."""
+    """A line of JSON that describes the image or the error, and the pixels."""
     try:
         image = decode(data, short_side=short_side, max_pixels=max_pixels)
     except ImageError as error:

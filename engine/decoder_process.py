@@ -1,7 +1,7 @@
-"""Costly images decoded in a process of their own, which is killed when one takes too long or nobody waits for it.
+"""Costly images, decoded in another process, which is killed when an image takes too long or nobody waits for it.
 
-The process is started when it is first needed and ends by itself when it was idle for a while. Whatever a decoder does
-there, it cannot take the memory, the threads or the life of this process.
+The process is started when it is first needed and ends when it was idle for a while. A decoder that hangs, crashes or
+takes all its memory does no harm to this process.
 """
 
 import atexit
@@ -21,17 +21,17 @@ from core.errors import BrokenImage, ImageError, ImageTooCostly
 from engine.decoder_main import REQUEST
 from engine.single_flight import Busy
 
-SECONDS = 10  # of computing; the heaviest honest image takes about two
-STORED_SECONDS = 120  # for what was accepted before there was a bound: a session must not fail on it for ever
-_WALL = 4  # times as long by the clock, as other processes come first
-_OWN_MEMORY = 200_000_000  # addresses that the process takes without any image
-_BYTES_PER_PIXEL = 12  # enough for every format but WebP, of which 37 megapixels fit in the place of 50
-_LOOK_SECONDS = 0.05  # how often to ask whether anybody still waits
+SECONDS = 10  # of CPU time; the heaviest honest image takes about two
+STORED_SECONDS = 120  # for images accepted before there was a limit: a session must not fail on them for ever
+_WALL = 4  # times as many seconds by the clock, because other processes have priority
+_OWN_MEMORY = 200_000_000  # bytes of address space that the process takes without any image
+_BYTES_PER_PIXEL = 12  # enough for every format but WebP, for which 50 megapixels become 37
+_POLL_SECONDS = 0.05  # how often to look whether anybody still waits
 _PIPE_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 16
 
 _ERRORS = {kind.__name__: kind for kind in ImageError.__subclasses__()}
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread would take memory, and is not used
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # more threads would take memory for nothing
 
 
 class Abandoned(Exception):
@@ -39,7 +39,7 @@ class Abandoned(Exception):
 
 
 class DecoderProcess:
-    """One image at a time; all methods may be called from any thread."""
+    """Decodes one image at a time. All methods may be called from any thread."""
 
     def __init__(self, idle_seconds: float = 60.0) -> None:
         self._idle_seconds = idle_seconds
@@ -56,11 +56,11 @@ class DecoderProcess:
         seconds: int = SECONDS,
         abandoned: Callable[[], bool] = lambda: False,
     ) -> Image.Image:
-        """As `core.pixels.decode`, within so many seconds of computing; Abandoned is raised when told to stop."""
+        """As `core.pixels.decode`, within `seconds` of CPU time. Raises Abandoned as soon as `abandoned` says so."""
         memory = _OWN_MEMORY + 2 * len(data) + _BYTES_PER_PIXEL * max_pixels
         head = REQUEST.pack(len(data), short_side, max_pixels, memory, seconds)
         with self._turn:
-            for _ in range(2):  # a process that ends because it was idle may do so just now
+            for _ in range(2):  # an idle process may end just now
                 answer = self._exchange([head, data], seconds, abandoned)
                 if answer is not None:
                     return _image(answer)
@@ -69,20 +69,20 @@ class DecoderProcess:
                     raise _too_slow(seconds)
                 if code != 0:
                     break
-            raise BrokenImage(f"the picture makes its decoder crash (with {code}); save it again with another program")
+            raise BrokenImage(f"the image crashes its decoder (exit code {code}); save it again with another program")
 
     def close(self) -> None:
-        """Kill the process, if there is one, and whatever it is at."""
+        """Kill the process, if there is one."""
         if (child := self._child) is not None:
             child.kill()
         with self._turn:
             self._end()
 
     def _exchange(self, parts: list[bytes], seconds: int, abandoned: Callable[[], bool]) -> bytes | None:
-        """Send a request; its answer, or None where the process ended before it had given one."""
+        """Send a request. Returns its answer, or None if the process ended before it had answered."""
         try:
             child = self._started()
-        except OSError as error:  # no descriptor or process is left for it
+        except OSError as error:  # the system has no more descriptors or processes
             raise Busy(f"no process can be started to decode the image ({error.strerror})") from error
         try:
             return _exchanged(child, parts, time.monotonic() + _WALL * seconds, abandoned)
@@ -90,12 +90,12 @@ class DecoderProcess:
             self._kill()
             raise _too_slow(seconds) from None
         except BaseException:
-            self._kill()  # it would answer what nobody asks any more
+            self._kill()  # its answer would be taken for that to the next request
             raise
 
     def _started(self) -> "subprocess.Popen[bytes]":
         if self._child is not None and self._child.poll() is not None:
-            self._end()  # while it was idle, for no fault of the next image
+            self._end()  # it ended while it was idle
         if self._child is None:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "engine.decoder_main", str(self._idle_seconds)],
@@ -114,11 +114,11 @@ class DecoderProcess:
             self._end()
 
     def _end(self) -> int:
-        """Forget a process that is ending; how it ended."""
+        """Wait for a process that is ending. Returns its exit code."""
         child, self._child = self._child, None
         if child is None:
             return 0
-        with child:  # waits for it, and closes its pipes
+        with child:  # waits, and closes its pipes
             pass
         return child.returncode
 
@@ -128,35 +128,35 @@ def _exchanged(
 ) -> bytes | None:
     assert child.stdin is not None
     assert child.stdout is not None
-    to, back = child.stdin.fileno(), child.stdout.fileno()
-    os.set_blocking(to, False)
+    stdin, stdout = child.stdin.fileno(), child.stdout.fileno()
+    os.set_blocking(stdin, False)
     unsent = [memoryview(part) for part in parts]
     answer = bytearray()
-    ready = select.poll()  # not select.select, which knows no descriptor above 1023
-    ready.register(back, select.POLLIN)
-    ready.register(to, select.POLLOUT)
+    ready = select.poll()  # select.select takes no descriptor above 1023
+    ready.register(stdout, select.POLLIN)
+    ready.register(stdin, select.POLLOUT)
     while not _is_complete(answer):
         if abandoned():
             raise Abandoned
         if time.monotonic() > deadline:
             raise TimeoutError
-        found = dict(ready.poll(1000 * _LOOK_SECONDS))
-        if to in found:
-            _send(to, unsent)
+        found = dict(ready.poll(1000 * _POLL_SECONDS))
+        if stdin in found:
+            _send(stdin, unsent)
             if not unsent:
-                ready.unregister(to)
-        if back in found:
-            some = os.read(back, _PIPE_BYTES)
-            if not some:
+                ready.unregister(stdin)
+        if stdout in found:
+            chunk = os.read(stdout, _PIPE_BYTES)
+            if not chunk:
                 return None
-            answer += some
+            answer += chunk
     return bytes(answer)
 
 
-def _send(to: int, unsent: list[memoryview]) -> None:
+def _send(stdin: int, unsent: list[memoryview]) -> None:
     try:
-        sent = os.write(to, unsent[0][:_PIPE_BYTES])
-    except BrokenPipeError:  # it ended; reading will show it
+        sent = os.write(stdin, unsent[0][:_PIPE_BYTES])
+    except BrokenPipeError:  # the process has ended; reading will show it
         unsent.clear()
         return
     unsent[0] = unsent[0][sent:]
@@ -174,14 +174,14 @@ def _is_complete(answer: bytearray) -> bool:
 
 def _image(answer: bytes) -> Image.Image:
     line, _, pixels = answer.partition(b"\n")
-    said = json.loads(line)
-    if "error" in said:
-        raise _ERRORS.get(said["error"], BrokenImage)(said["message"])
-    return Image.frombytes("RGB", tuple(said["size"]), pixels)
+    header = json.loads(line)
+    if "error" in header:
+        raise _ERRORS.get(header["error"], BrokenImage)(header["message"])
+    return Image.frombytes("RGB", tuple(header["size"]), pixels)
 
 
 def _too_slow(seconds: int) -> ImageTooCostly:
     return ImageTooCostly(
-        f"the picture takes more than {seconds} seconds to decode, which is the most that is allowed; "
+        f"the image takes more than {seconds} seconds to decode, which is the limit; "
         "save it as a baseline JPEG, or smaller"
     )

@@ -71,7 +71,7 @@ class Gathering(Generic[Item]):
         waiting = self._waiting[search]
         waiting.being_searched = False
         if not waiting.features:
-            del self._waiting[search]  # it holds a version, which may not be served any more
+            del self._waiting[search]  # it holds a classifier, which may be out of use
 
     def _is_due(self, search: Search, waiting: _Waiting[Item], idle: bool) -> bool:
         if waiting.being_searched or not waiting.features:

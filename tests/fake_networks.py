@@ -39,7 +39,7 @@ class Numbers:
 
 
 class Gate:
-    """A trunk that lets a batch through when it is told to, and remembers the batches."""
+    """A trunk that computes a batch when `open` is set, and remembers the batches."""
 
     def __init__(self) -> None:
         self.open = threading.Event()

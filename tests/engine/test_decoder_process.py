@@ -70,7 +70,7 @@ def test_errors_come_as_they_are(decoder: DecoderProcess, data: bytes, error: ty
 
 
 def test_an_image_that_takes_too_long_is_stopped(decoder: DecoderProcess) -> None:
-    """By the kernel, after so many seconds of computing; the next image is decoded."""
+    """By the kernel, after this many seconds of CPU time; the next image is decoded."""
     with pytest.raises(ImageTooCostly, match="more than 1 seconds to decode"):
         decoder.decode(bombs.jpeg_padding(30_000_000), short_side=100, max_pixels=MAX_PIXELS, seconds=1)
 
@@ -99,7 +99,7 @@ def test_fifty_megapixels_take_a_bounded_memory(decoder: DecoderProcess, name: s
 
 
 def test_the_process_is_killed_when_nobody_waits(decoder: DecoderProcess) -> None:
-    """Whoever left is asked for many times a second."""
+    """It is asked many times a second whether anybody still waits."""
     asked: list[int] = []
 
     def abandoned() -> bool:
@@ -143,7 +143,7 @@ input()
 """
 
 
-def test_the_process_does_not_outlive_whoever_started_it() -> None:
+def test_the_process_does_not_outlive_the_one_that_started_it() -> None:
     """Even when that is killed without a word."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert parent.stdout is not None

@@ -93,7 +93,7 @@ def test_a_search_that_is_over_is_forgotten(gathering: Gathering[str]) -> None:
 
 
 class Slow:
-    """A trunk that keeps images of number 0 until it is told to let them go."""
+    """A trunk that holds images of number 0 until `go_on` is set."""
 
     def __init__(self) -> None:
         self.entered, self.go_on = threading.Event(), threading.Event()

@@ -127,7 +127,7 @@ def test_several_threads_may_ask_at_once(compiled: CompiledModule) -> None:
 
 
 @pytest.mark.parametrize(("engine", "devices"), [("auto", {"CPU"}), ("openvino", {"CPU"}), ("torch", set())])
-def test_a_cpu_is_served_by_openvino(monkeypatch: pytest.MonkeyPatch, engine: Engine, devices: set[str]) -> None:
+def test_openvino_is_the_default_on_a_cpu(monkeypatch: pytest.MonkeyPatch, engine: Engine, devices: set[str]) -> None:
     """Left to choose, a CPU takes OpenVINO; torch is taken when it is asked for."""
     seen: list[str] = []
     genuine: Callable[..., object] = openvino.compile_model
