@@ -8,7 +8,6 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -46,9 +45,7 @@ class CeleryConsumer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         hub = self._hub
         if hub is not None:

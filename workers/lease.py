@@ -1,7 +1,6 @@
 """A session's lease: a thread renews it and learns whether the session was cancelled."""
 
 import threading
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -38,9 +37,7 @@ class Lease:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
 

@@ -2,7 +2,6 @@
 
 import threading
 from collections import Counter
-from types import TracebackType
 from typing import Self
 
 import httpx
@@ -29,9 +28,7 @@ class BackgroundClients:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         for thread in self._threads:
             thread.join()
