@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI
 from sqlalchemy import text
 
 from service import errors
-from service.auth import KeyRing, requires
+from service.auth import KeyRing, is_loopback, requires
 from service.metrics import Metrics
 from service.request_middleware import RequestMiddleware
 from store import api_keys
@@ -434,3 +434,25 @@ def test_the_document_shows_where_a_key_goes(app: FastAPI, ask: Ask) -> None:
     [(name, scheme)] = document["components"]["securitySchemes"].items()
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
     assert document["paths"]["/teach"]["get"]["security"] == [{name: []}]
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.0.1", False),
+        ("::ffff:192.168.0.1", False),
+        ("localhost.example.org", False),
+        ("", False),
+    ],
+)
+def test_only_this_machines_own_addresses_are_loopback(host: str, expected: bool) -> None:
+    """For a request's host and for the address that `protoquad serve` listens on."""
+    assert is_loopback(host) is expected
