@@ -30,7 +30,7 @@ With docker compose, put them into `settings.env`, one `NAME=value` on a line. W
 
 def page() -> str:
     """The whole page."""
-    schema = Settings.model_json_schema()["properties"]
+    schema = Settings.model_json_schema(by_alias=False)["properties"]
     parts = [HEAD]
     for title, names in groups():
         rows = [row(name, schema[name]) for name in names]

@@ -43,11 +43,7 @@ def test_every_method_learns_every_session(context: RunContext, stream: Stream, 
 def test_the_frozen_baseline_equals_nearest_class_mean_by_hand(
     context: RunContext, stream: Stream, setup: Setup
 ) -> None:
-<<<<<<< HEAD
-    """Method ncm with cosine on untrained weights: mean of unit features, nearest by cosine, recomputed here."""
-=======
     """Untrained weights: the mean of unit features, nearest by cosine, recomputed from scratch."""
->>>>>>> wt-bench
     plain = replace(setup, method="ncm", views=0, guard_per_class=0)
     plain = replace(plain, base=replace(plain.base, epochs=0, metric="cosine"))
 
