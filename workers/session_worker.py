@@ -26,7 +26,6 @@ from workers.lease import Lease, Stopping
 log = structlog.get_logger()
 
 SECONDS_BETWEEN_REPORTS = 0.3
-SECONDS_BETWEEN_TRIES = 1.0  # to give a session back to a database that is away
 DEFAULT = SessionConfig()
 
 Learn = Callable[[Material, BackboneCache, SessionConfig, SessionProgress], Learned]
@@ -43,9 +42,7 @@ class SessionWorker:
         *,
         config: SessionConfig = DEFAULT,
         learn: Learn = learn,
-        seconds_between_tries: float = SECONDS_BETWEEN_TRIES,
         stop: threading.Event | None = None,
-        heartbeat: Heartbeat | None = None,
         notifier: Notifier | None = None,
     ) -> None:
         self.database = database
@@ -53,12 +50,11 @@ class SessionWorker:
         self.owner = owner
         self.config = config
         self.learn = learn
-        self.seconds_between_tries = seconds_between_tries
         self.device = choose_device(settings.device)
         self.queues = settings.queues_of(self.device.type)
         self.backbones = BackboneCache(self.device, settings.engine, settings.prepared, settings.prepare_seconds)
         self.stop = stop or threading.Event()
-        self.heartbeat = heartbeat or Heartbeat(settings.home)
+        self.heartbeat = Heartbeat(settings.home)
         self.notifier = notifier or NullNotifier()
 
     def run_next(self, session_id: SessionId | None = None) -> bool:
@@ -122,7 +118,7 @@ class SessionWorker:
         grows with its attempts, up to a lease.
         """
         pause = min(self.settings.lease_seconds, 2.0 ** min(claim.attempt, 30))
-        while not self.stop.wait(self.seconds_between_tries):
+        while not self.stop.wait(self.settings.poll_seconds):
             self.heartbeat.beat()
             try:
                 with self.database.write() as db:

@@ -188,7 +188,7 @@ def test_a_database_that_goes_away_during_a_session_is_not_the_sessions_failure(
             gone.set()
             assert back.wait(60)
 
-    assert service.make_worker(learn=learn_then, seconds_between_tries=0.1).run_next()
+    assert service.make_worker(learn=learn_then).run_next()
     between = learner.get("/sessions")["items"][0]
     with database.read() as db:
         row = db.get_one(SessionRow, between["id"])

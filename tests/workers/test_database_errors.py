@@ -18,8 +18,8 @@ SECONDS = 20.0
 @pytest.fixture
 def make(database: Database, tmp_path: Any) -> Callable[..., SessionWorker]:
     def made(kind: type[SessionWorker] = SessionWorker, **more: Any) -> SessionWorker:
-        settings = Settings(home=tmp_path, device="cpu", engine="torch", **more)
-        return kind(database, settings, "worker", seconds_between_tries=0.01)
+        settings = Settings(home=tmp_path, device="cpu", engine="torch", poll_seconds=0.01, **more)
+        return kind(database, settings, "worker")
 
     return made
 
