@@ -12,7 +12,6 @@ from tests.docs.pages import REPOSITORY, section, tables, text_of
 PAGE = text_of("docs/architecture.md")
 PATHS = re.findall(r"^### (.+)$", section(PAGE, "Paths"), re.MULTILINE)
 MAY_IMPORT = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[3])) for row in tables(section(PAGE, "Rooms"))[0]}
-NOT_YET = {"core", "engine", "learners", "bench", "protoquad"}  # take a room away once it keeps to the table
 
 
 def _hops(path: str) -> list[tuple[str, str]]:
@@ -53,13 +52,7 @@ def test_the_table_has_every_room() -> None:
     assert packages == set(MAY_IMPORT)
 
 
-@pytest.mark.parametrize(
-    "room",
-    [
-        pytest.param(room, marks=[pytest.mark.xfail(reason="imports more", strict=True)] if room in NOT_YET else [])
-        for room in MAY_IMPORT
-    ],
-)
+@pytest.mark.parametrize("room", list(MAY_IMPORT))
 def test_a_room_imports_what_the_table_allows(room: str) -> None:
     """And nothing else of ours."""
     used = {name for file in (REPOSITORY / room).rglob("*.py") for name in _imports(file)}
