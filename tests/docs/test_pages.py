@@ -19,7 +19,8 @@ from tests.deploy.page import anchors
 from tests.docs.pages import DECISIONS, PAGES, REPOSITORY, inline_code, section, shell_lines, tables, text_of
 from tests.service.test_scopes import documented_scope
 
-NOT_SETTINGS = {"PROTOQUAD_KEY", "PROTOQUAD_IMAGE"}  # read by one command alone, and by docker compose
+# Read by one command alone, by docker compose, and the earlier name of a setting.
+NOT_SETTINGS = {"PROTOQUAD_KEY", "PROTOQUAD_IMAGE", "PROTOQUAD_GUARD_PICTURES"}
 ROUTE = re.compile(r"(GET|POST|PATCH|DELETE) (/\S*)")
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 
