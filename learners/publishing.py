@@ -47,10 +47,13 @@ def on_head(model_id: ModelId, head: int) -> Lock:
 
 
 def publish(
-    database: Database, prepare: Callable[[], Draft[Result]], catch_up: Callable[[], object] = lambda: None
+    database: Database,
+    prepare: Callable[[], Draft[Result]],
+    catch_up: Callable[[], object] = lambda: None,
+    attempts: int = ATTEMPTS,
 ) -> Result:
     """Prepare and write, until the head stands still. `catch_up` is called before preparing again."""
-    for _ in range(ATTEMPTS):
+    for _ in range(attempts):
         draft = prepare()
         with suppress(HeadMoved), database.write() as db:
             return draft.write(db, draft.lock(db))

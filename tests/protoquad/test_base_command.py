@@ -9,7 +9,6 @@ import pytest
 import torch
 import typer
 from click.testing import Result
-from engine.network_loader import NetworkLoader
 from sqlalchemy import select
 from typer.testing import CliRunner
 
@@ -17,6 +16,7 @@ from core.progress import Progress, Report
 from engine.backbone_cache import BackboneCache
 from engine.version_cache import VersionCache
 from learners.stored_images import views_of
+from learners.version_loader import VersionLoader
 from migrations import schema
 from protoquad.base_command import base
 from store import catalogue, classes, versions
@@ -157,7 +157,8 @@ def test_a_running_service_serves_the_result(
     with own_database.write() as db:
         catalogue.create(db, "default", "efficientnet_lite0", 0.1)
     monkeypatch.setenv("PROTOQUAD_BACKBONE", "resnet18")  # of new models alone
-    version_cache = VersionCache(own_database, NetworkLoader(BackboneCache(torch.device("cpu"), "torch", tmp_path)))
+    backbones = BackboneCache(torch.device("cpu"), "torch", tmp_path)
+    version_cache = VersionCache(VersionLoader(own_database, backbones))
     before = version_cache.active("default")
 
     result = run(pictures, "--epochs", "1")
@@ -179,7 +180,7 @@ def test_a_folder_that_cannot_be_learned_from_is_a_sentence(tmp_path: Path, home
     few = paint(tmp_path / "few", {"red": 1, "blue": 2})
 
     assert "nowhere does not exist; give a folder" in sentence(run(tmp_path / "nowhere"))
-    assert "a class needs at least 2 pictures: 'red' has only one" in sentence(run(few))
+    assert "a class needs at least 2 images: 'red' has only one" in sentence(run(few))
     assert not home.exists()
 
 
@@ -216,11 +217,11 @@ def test_what_could_not_be_written_is_not_learned(
 
     teach(own_database, "red")
     with monkeypatch.context() as patched:
-        patched.setattr("protoquad.base_command.look_for", never)
+        patched.setattr("protoquad.base_command.read_images", never)
         taken = sentence(run(pictures))
         other = sentence(run(paint(pictures.parent / "more", {"pink": 2}), "--backbone", "efficientnet_lite0"))
     run(paint(pictures.parent / "more", {"pink": 2}), *SMALL)
-    monkeypatch.setattr("protoquad.base_command.look_for", never)
+    monkeypatch.setattr("protoquad.base_command.read_images", never)
     second = sentence(run(paint(pictures.parent / "third", {"grey": 2})))
 
     assert "model 'default' has classes of these names already: 'red'" in taken
