@@ -32,15 +32,18 @@ class PinnedVersions(Generic[Version]):
     def __init__(self, keep: int, max_classes: int) -> None:
         self.max_classes = max_classes
         self._ready: RecentlyUsed[Key, Version] = RecentlyUsed(keep)
-        self._loads: SingleFlight[Key, Version] = SingleFlight("pinned versions", at_once=1, most=MAX_LOADING)
+        self.loads: SingleFlight[Key, Version] = SingleFlight("pinned versions", at_once=1, most=MAX_LOADING)
         self._in_memory: WeakSet[Version] = WeakSet()  # changed by the one thread that loads
+
+    def __len__(self) -> int:
+        return len(self._ready)
 
     def get(self, key: Key) -> Version | None:
         return self._ready.get(key)
 
     def load(self, key: Key, classes: int, load: Callable[[], Version]) -> "Future[Version]":
         """One load for all who ask for this version. Raises Busy when too many others wait."""
-        return self._loads.start(key, partial(self._load, key, classes, load))
+        return self.loads.start(key, partial(self._load, key, classes, load))
 
     def keep_only(self, model_ids: Collection[int]) -> None:
         """Drop the versions of models that were deleted."""

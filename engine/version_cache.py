@@ -86,7 +86,7 @@ class VersionCache(Generic[Version]):
     """
 
     def __init__(self, source: Source[Version], *, pinned_classes: int = PINNED_CLASSES) -> None:
-        self._source = source
+        self.source = source
         self.pinned: PinnedVersions[Version] = PinnedVersions(PINNED, pinned_classes)
         self._active: dict[str, Version] = {}
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # of models that change now
@@ -104,7 +104,7 @@ class VersionCache(Generic[Version]):
         if not self._waiting.acquire(blocking=False):
             raise Busy("models are being loaded, and many callers wait for that already", retry_seconds=1)
         try:
-            return self._start_loading(model, None).result()
+            return self.start_loading(model, None).result()
         finally:
             self._waiting.release()
 
@@ -122,7 +122,16 @@ class VersionCache(Generic[Version]):
         """As `ready`, for one that is not in memory. No thread waits while it loads."""
         if self._lookups.statistics().tasks_waiting >= MAX_LOOKUPS_WAITING:
             raise Busy("many callers ask for versions that are not loaded", retry_seconds=1)
-        return await asyncio.wrap_future(await run_sync(self._start_loading, model, number, limiter=self._lookups))
+        return await asyncio.wrap_future(await run_sync(self.start_loading, model, number, limiter=self._lookups))
+
+    def start_loading(self, model: str, number: int | None) -> "Future[Version]":
+        """Asks the database first, so that nothing loads for a model or number that does not exist."""
+        if number is None:
+            self.source.head(model)
+            return self._first_loads.start(model, partial(self.refresh, model))
+        model_id, classes = self.source.size_of(model, number)
+        load = partial(self.source.load, model, number, self._active.get(model))
+        return self.pinned.load((model_id, number), classes, load)
 
     def newest_names(self, version: Version) -> Mapping[int, str]:
         """The names of its classes as they are now: a pinned version knows them as they were when it was loaded."""
@@ -133,10 +142,10 @@ class VersionCache(Generic[Version]):
     def refresh(self, model: str) -> Version:
         """Load the head if it is not the active version, and swap it in."""
         with self._lock_of(model):
-            head, known = self._source.head(model), self._active.get(model)
+            head, known = self.source.head(model), self._active.get(model)
             if known is not None and known.head == head:
                 return known
-            version = self._source.load_head(model, head, known)
+            version = self.source.load_head(model, head, known)
             self._active[model] = version
         log.info("serving", model=model, version=version.head.number, classes=len(version.classifier))
         return version
@@ -162,23 +171,14 @@ class VersionCache(Generic[Version]):
 
     def drop_deleted(self) -> Mapping[str, Head]:
         """Drop what belongs to models that were deleted, or deleted and made again. Returns the heads of all models."""
-        heads = self._source.heads()
+        heads = self.source.heads()
         for model, version in list(self._active.items()):
             if model not in heads or heads[model].model_id != version.head.model_id:
                 self._active.pop(model, None)
         model_ids = {head.model_id for head in heads.values()}
         self.pinned.keep_only(model_ids)
-        self._source.keep_only(model_ids)
+        self.source.keep_only(model_ids)
         return heads
-
-    def _start_loading(self, model: str, number: int | None) -> "Future[Version]":
-        """Asks the database first, so that nothing loads for a model or number that does not exist."""
-        if number is None:
-            self._source.head(model)
-            return self._first_loads.start(model, partial(self.refresh, model))
-        model_id, classes = self._source.size_of(model, number)
-        load = partial(self._source.load, model, number, self._active.get(model))
-        return self.pinned.load((model_id, number), classes, load)
 
     def _lock_of(self, model: str) -> threading.Lock:
         with self._locks_lock:

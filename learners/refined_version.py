@@ -86,7 +86,7 @@ class RefinedVersion:
         if overruled or not self.verdict.promoted:
             write = partial(self._reject, head, refined, overruled)
         else:
-            write = partial(self._promote, head, refined, *self._bank(head, living))
+            write = partial(self._promote, head, refined, self._changed_weights, *self._bank(head, living))
         return Draft(on_head(model.id, head.number), write)
 
     def _overruled(self, db: Session, head: Version) -> str | None:
@@ -126,6 +126,7 @@ class RefinedVersion:
         self,
         head: Version,
         refined: Sequence[ClassId],
+        weights: bytes | None,
         bank: PrototypeBank,
         found: CalibratedBank,
         db: Session,
@@ -137,7 +138,7 @@ class RefinedVersion:
             classes=len(found.rows),
             temperature=found.temperature,
             threshold=found.unknown.threshold,
-            weights=self._changed_weights,
+            weights=weights,
             details={**_measured(self.verdict), "reason": self.verdict.reason, "unknown": found.unknown.details()},
             verdict="promoted",
             session_id=self.claim.session_id,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from learners import refining as publishing
+from learners import refined_version
 from store import bank_rows, classes
 from tests import bombs
 
@@ -20,7 +20,7 @@ Meanwhile = Callable[[Callable[[], object]], Any]
 def stored_shots(learner: Any, class_id: int) -> int:
     with learner.service.database.read() as db:
         model_id = learner.service.context.versions.active(learner.name).model_id
-        return classes.stored_shots(db, model_id, class_id)
+        return classes.count_stored_shots(db, model_id, class_id)
 
 
 def shots_behind(learner: Any, class_id: int) -> int:
@@ -244,7 +244,7 @@ def test_a_key_that_is_answered_while_its_repetition_looks_it_up_gets_the_same_a
 ) -> None:
     """Another replica may finish between the look for an earlier answer and the work itself."""
     changes = learner.service.context.teacher.teaching
-    looked_up, answers = changes.recalled, []
+    looked_up, answers = changes.recall, []
 
     def late(*arguments: Any) -> Any:
         found = looked_up(*arguments)
@@ -253,7 +253,7 @@ def test_a_key_that_is_answered_while_its_repetition_looks_it_up_gets_the_same_a
             answers[0] = learner.teach("red", Idempotency_Key="a")
         return found
 
-    monkeypatch.setattr(changes, "recalled", late)
+    monkeypatch.setattr(changes, "recall", late)
     second = learner.teach("red", Idempotency_Key="a")
 
     assert answers[0].status_code == 202
@@ -452,14 +452,14 @@ def test_a_class_taught_while_the_result_is_prepared_is_in_the_next_version(
 ) -> None:
     """What was prepared for another head is prepared again."""
     learner.taught("red", "green", "blue")
-    whole, late = publishing.weights_blob, ["yellow", "violet"]
+    plain, late = refined_version.calibrated, ["yellow", "violet"]
 
-    def prepared(*arguments: Any) -> bytes:
+    def prepared(*arguments: Any, **options: Any) -> Any:
         if late:
             learner.taught(late.pop())
-        return whole(*arguments)
+        return plain(*arguments, **options)
 
-    monkeypatch.setattr(publishing, "weights_blob", prepared)
+    monkeypatch.setattr(refined_version, "calibrated", prepared)
     session = learner.refine()
 
     assert session["version"] == learner.version

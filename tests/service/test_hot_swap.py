@@ -80,7 +80,7 @@ def test_versions_are_swapped_under_load(
 ) -> None:
     """Fifty swaps between two networks while connections predict: every answer fits the version that it names."""
     monkeypatch.setattr(
-        learner.service.context.versions.loader.compiled, "keep", 1
+        learner.service.context.versions.source.networks, "keep", 1
     )  # each swap compiles its network anew
     traffic = Traffic(learner, draw("red"))
     before = networks_in_memory()

@@ -130,15 +130,15 @@ def test_a_model_that_cannot_be_loaded_holds_up_neither_others_nor_keys(
     here.service.http.post("/models", json={"name": "birds"})
     birds, same_birds = (one.service.learner("birds") for one in pair)
     before = there.predict("red"), same_birds.predict("red")
-    version_cache = there.service.context.versions
-    plain = version_cache._loaded
+    source: Any = there.service.context.versions.source
+    plain = source.load_head
 
-    def loaded(db: Any, row: Any, known: Any) -> Any:
-        if row.name == "default":
+    def load_head(model: str, *arguments: Any) -> Any:
+        if model == "default":
             raise RuntimeError
-        return plain(db, row, known)
+        return plain(model, *arguments)
 
-    monkeypatch.setattr(version_cache, "_loaded", loaded)
+    monkeypatch.setattr(source, "load_head", load_head)
     here.taught("red")
     birds.taught("red")
 

@@ -15,7 +15,7 @@ from sqlalchemy import event
 
 from service.routes import sessions
 from service.routes.sessions import _EventStream
-from service.session_watch import Places, Shared, seconds_to_next_look
+from service.session_watch import Places, Shared, seconds_to_next_poll
 from store import api_keys
 from store.database import Database
 
@@ -248,4 +248,4 @@ def test_who_stops_waiting_takes_nothing_from_the_others() -> None:
 
 def test_looks_become_rarer_the_longer_one_waits() -> None:
     """Quick at first, once a second in the end."""
-    assert [seconds_to_next_look(waited) for waited in (0, 1, 5, 60)] == [0.2, 0.2, 0.5, 1.0]
+    assert [seconds_to_next_poll(waited) for waited in (0, 1, 5, 60)] == [0.2, 0.2, 0.5, 1.0]
