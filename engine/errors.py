@@ -20,7 +20,10 @@ class UnusableImages(Exception):
 
     def __init__(self, images: Sequence[BadImage], total: int) -> None:
         first = images[0]
-        super().__init__(f"{len(images)} of {total} images cannot be used; image {first.index}: {first.reason}")
+        super().__init__(
+            f"{len(images)} of {total} images cannot be used, and nothing was done with the others; "
+            f"image {first.index}: {first.reason}"
+        )
         self.images = list(images)
         self.total = total
 

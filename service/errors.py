@@ -93,20 +93,11 @@ def problem_of(error: Exception) -> Problem:
         detail += f"; try again in {'a second' if retry_seconds == 1 else f'{retry_seconds} seconds'}"
         headers = {"Retry-After": str(retry_seconds)}
     if isinstance(error, UnusableImages):
-        detail = _describe_images(error)
         images = [ImageProblem(index=one.index, filename=one.filename, reason=one.reason) for one in error.images]
     elif isinstance(error, UnusableName):
         parameters = [ParameterProblem(where="name", reason=detail)]
     return Problem(
         answer.status, answer.title, detail, slug=answer.slug, images=images, errors=parameters, headers=headers
-    )
-
-
-def _describe_images(error: UnusableImages) -> str:
-    first = error.images[0]
-    return (
-        f"{len(error.images)} of {error.total} images cannot be used, and nothing was done with the others; "
-        f"image {first.index}: {first.reason}"
     )
 
 

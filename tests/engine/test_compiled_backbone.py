@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from core.backbones import Backbone
-from core.errors import BrokenCompiledBackbone, WeightsMismatch
+from core.errors import WeightsMismatch
 from core.space import Space
 from core.state import weights_of, with_weights
 from engine.compiled_backbone import MANIFEST, CompiledBackbone, write_compiled_backbone
+from engine.errors import BrokenCompiledBackbone
 
 CPU = torch.device("cpu")
 

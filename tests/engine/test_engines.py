@@ -38,7 +38,8 @@ def taught(compiled: CompiledBackbone) -> ClassSearch:
 def test_both_engines_name_the_same_class_at_the_same_distance(prepared_backbones: Path) -> None:
     engines: tuple[Engine, ...] = ("openvino", "torch")
     backbones = [
-        BackboneCache(torch.device("cpu"), engine, prepared_backbones).kit("efficientnet_lite0") for engine in engines
+        BackboneCache(torch.device("cpu"), engine, prepared_backbones).compiled("efficientnet_lite0")
+        for engine in engines
     ]
 
     fast, plain = (
@@ -54,7 +55,7 @@ def test_both_engines_name_the_same_class_at_the_same_distance(prepared_backbone
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_batch_is_answered_as_its_images_are(prepared_backbones: Path, count: int) -> None:
     """A image's answer does not depend on who else asked at the time."""
-    compiled = BackboneCache(torch.device("cpu"), "auto", prepared_backbones).kit("efficientnet_lite0")
+    compiled = BackboneCache(torch.device("cpu"), "auto", prepared_backbones).compiled("efficientnet_lite0")
     side = compiled.framing.size
     images = torch.randint(0, 256, (7, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     together = compiled.tail({})(compiled.trunk({})(images))

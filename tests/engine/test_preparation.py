@@ -214,7 +214,7 @@ def test_a_lock_that_another_process_keeps_is_waited_for_only_so_long(tmp_path: 
 def test_callers_of_one_backbone_wait_for_one_process(tmp_path: Path, slow: SlowCommand) -> None:
     own = on_openvino(tmp_path / "cache")
     with ThreadPoolExecutor(20) as pool:
-        compiled = [pool.submit(own.one, "timm:slow") for _ in range(20)]
+        compiled = [pool.submit(own.compiled, "timm:slow") for _ in range(20)]
         slow.wait_until_started()
         slow.end()
 

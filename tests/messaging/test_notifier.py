@@ -23,7 +23,7 @@ from tests.unanswering import PASSWORD, WAYS, unanswering
 Until = Callable[[Callable[[], Any], str], None]
 SECONDS = 30  # bound of every wait, on a busy machine
 AT_ONCE = 2.0  # much more than it takes, much less than a connection that is waited for
-AWAY = "no hint can be sent; the table is polled instead"
+AWAY = "redis does not answer; other processes find changes by polling"
 
 
 @pytest.fixture(autouse=True)
@@ -156,13 +156,13 @@ def test_the_thread_outlives_every_failure_and_tells_of_it_once(
 ) -> None:
     """It goes on asking, not for every hint and not in the log."""
     asked = []
-    plain = RedisNotifier._later
+    plain = RedisNotifier._retry_later
 
     def counted(self: RedisNotifier, *arguments: Any) -> None:
         asked.append(None)
         plain(self, *arguments)
 
-    monkeypatch.setattr(RedisNotifier, "_later", counted)
+    monkeypatch.setattr(RedisNotifier, "_retry_later", counted)
     with unanswering(way, tmp_path) as url, closing(RedisNotifier(url)) as giving:
         giving.session_queued(1, "cpu", 0.0)
         giving.model_changed("birds")
@@ -259,7 +259,7 @@ def test_a_model_that_changes_again_and_again_is_told_once(
     until(lambda: lines, "it was noticed")
     for _ in range(50):
         giving.model_changed("birds")
-    with giving._news:
+    with giving._wakeup:
         waiting = len(giving._waiting)
     redis.send(signal.SIGCONT)
 

@@ -100,8 +100,8 @@ def test_a_folder_becomes_a_model(database: Database, pictures: Path, monkeypatc
     result = run(pictures, "--model", "colours", *SMALL)
 
     assert result.exit_code == 0, result.output
-    assert "version 1 of model 'colours': 2 classes from 8 pictures in " in result.stdout
-    assert "accuracy on 4 pictures held out: " in result.stdout
+    assert "version 1 of model 'colours': 2 classes from 8 images in " in result.stdout
+    assert "accuracy on 4 images held out: " in result.stdout
     with database.read() as db:
         model = catalogue.get(db, "colours")
         assert (model.backbone, model.head) == ("resnet32", 1)
@@ -129,7 +129,7 @@ def test_classes_taught_before_are_kept(own_database: Database, pictures: Path) 
     result = run(pictures, "--epochs", "1")
 
     assert result.exit_code == 0, result.output
-    assert "version 2 of model 'default': 2 classes from 8 pictures" in result.stdout
+    assert "version 2 of model 'default': 2 classes from 8 images" in result.stdout
     assert "kept 1 class taught before" in result.stdout
 
 
@@ -138,7 +138,7 @@ def test_a_single_class_is_learned_without_training(tmp_path: Path, own_database
     result = run(paint(tmp_path / "pictures", {"red": 3}), *SMALL)
 
     assert result.exit_code == 0, result.output
-    assert "a single class has none to be told apart from: the network was not trained" in result.stdout
+    assert "there is only one class, so there is nothing to tell apart: the network was not trained" in result.stdout
     assert models(own_database)[0].head == 1
 
 

@@ -7,7 +7,7 @@ import sqlite3
 import struct
 from collections.abc import Iterator
 from contextlib import closing
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,10 @@ from sqlalchemy import func, select
 
 from core.backbones import Backbone
 from core.guard import Measure, Verdict
-from core.refinement import refine
 from core.state import weights_of, with_weights
 from engine.pretrained import as_it_comes
 from learners.archive_import import checked
-from learners.loading import classifier, learner, trained
+from learners.loading import classifier_of_version, learner_of_version, weights_of_version
 from migrations import schema
 from service.schemas import ClassBody, VersionBody
 from store import archive, catalogue
@@ -33,7 +32,7 @@ from store.errors import UnusableArchive
 from store.models import Base, ClassRow, Version
 from store.settings import Settings
 from tests import archives
-from workers import session_worker as session_job
+from tests.service.conftest import QUICK
 
 EXAMPLES = int(os.environ.get("ARCHIVE_EXAMPLES", "30"))  # by hand: as many as there is time for
 FUZZ = settings(
@@ -114,10 +113,10 @@ def require_working(database: Database) -> None:
         bodies += [ClassBody.of(row, known=True).model_dump_json() for row in db.scalars(select(ClassRow))]
         assert not any("NaN" in body for body in bodies)
         for version in (row for row in rows if row.kept):
-            network = trained(db, weights_of(own, "tail"), version)
+            network = weights_of_version(db, weights_of(own, "tail"), version)
             carrier = with_weights(own, network.weights)
-            assert torch.isfinite(learner(db, own, version, network).bank.copies).all()
-            answering, _ = classifier(db, version, network.space, own.dim)
+            assert torch.isfinite(learner_of_version(db, own, version, network).bank.copies).all()
+            answering, _ = classifier_of_version(db, version, network.space, own.dim)
             with torch.no_grad():
                 features = carrier(torch.full((1, 3, 32, 32), 90, dtype=torch.uint8))
             for candidate in answering.predict(features)[0].top:
@@ -143,10 +142,8 @@ def test_a_model_with_a_long_life_passes_every_check(
     early = learner.version
     learner.refine()
     learner.taught("yellow")
-    with monkeypatch.context() as strict:
-        worse = Verdict(False, "worse", Measure(9.0, 9.0), Measure(1.0, 1.0))
-        strict.setattr(session_job, "refine", partial(refine, judge=lambda *_: worse))
-        learner.refine()
+    worse = Verdict(False, "worse", Measure(9.0, 9.0), Measure(1.0, 1.0))
+    learner.refine(learner.service.make_worker(replace(QUICK, judge=lambda *_: worse)))
     both = learner.version
     learner.show_more(green["id"], "green")
     learner.delete(red["id"])

@@ -14,6 +14,8 @@ from sqlalchemy import event
 from learners.refining import Learned, learn
 from store.database import Database
 from store.models import SessionRow
+from tests.service.conftest import QUICK
+from workers.session_worker import SessionWorker
 
 Until = Callable[[Callable[[], Any], str], None]
 Draw = Callable[..., bytes]
@@ -188,11 +190,11 @@ def test_a_database_that_goes_away_during_a_session_is_not_the_sessions_failure(
             gone.set()
             assert back.wait(60)
 
-    assert service.make_worker(learn=learn_then).run_next()
+    assert SessionWorker(database, service.settings, "first", config=QUICK, learn=learn_then).run_next()
     between = learner.get("/sessions")["items"][0]
     with database.read() as db:
         row = db.get_one(SessionRow, between["id"])
 
     assert (row.status, row.owner, row.failures, row.error) == ("running", None, 0, None)
-    until(service.make_worker().run_next, "another worker takes it up")
+    until(SessionWorker(database, service.settings, "second").run_next, "another worker takes it up")
     assert learner.get("/sessions")["items"][0]["status"] == "succeeded"

@@ -47,7 +47,7 @@ def test_a_statement_that_can_never_succeed_counts_as_a_failed_attempt(
     assert "SELECT" not in str(ended.error)
     failures = [line for line in lines if line["event"] == "session failed"]
     assert [line["error"] for line in failures] == [ended.error] * 3
-    assert "remembered" in failures[0]["stack"]
+    assert "read_bank" in failures[0]["stack"]
 
 
 def outage(database: Database) -> None:

@@ -94,4 +94,4 @@ def test_a_home_that_cannot_be_written_stops_no_work(tmp_path: Path, lines: list
     (tmp_path / "workers").write_text("in the way")
     Heartbeat(tmp_path).beat()
 
-    assert [line["event"] for line in lines] == ["the pulse cannot be written"]
+    assert [line["event"] for line in lines] == ["the heartbeat cannot be written"]
