@@ -7,6 +7,7 @@ import sqlite3
 import struct
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -134,9 +135,7 @@ def test_an_archive_becomes_a_model_that_works(sound: Path, target: Database) ->
     require_working(target)
 
 
-def test_a_model_with_a_long_life_passes_every_check(
-    learner: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_with_a_long_life_passes_every_check(learner: Any, folder: Path, tmp_path: Path) -> None:
     """Refined, rejected, forked, deleted, renamed and rolled back: what the service itself writes is never refused."""
     red, green, *_ = learner.taught("red", "green", "blue")
     early = learner.version
