@@ -5,20 +5,14 @@ distances that involve its two negatives. Vectors are expected at unit length.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 LossKind = Literal["contrastive", "triplet", "quadruplet", "prototypical-quadruplet", "cross-entropy-quadruplet"]
-LOSS_KINDS: tuple[LossKind, ...] = (
-    "contrastive",
-    "triplet",
-    "quadruplet",
-    "prototypical-quadruplet",
-    "cross-entropy-quadruplet",
-)
+LOSS_KINDS: tuple[LossKind, ...] = get_args(LossKind)
 
 
 @dataclass(frozen=True)

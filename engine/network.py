@@ -4,9 +4,11 @@ Backbone (core, modules) → CompiledBackbone (for this machine) → Network (wi
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from core.images import Framing
 from core.space import Space
+from engine.class_search import ClassSearch
 from engine.compiled_module import CompiledModule
 
 NetworkKey = tuple[int, int]  # id of the model, number of the version whose weights these are
@@ -20,3 +22,13 @@ class Network:
     space: Space
     framing: Framing
     dim: int
+
+
+class Loaded(Protocol):
+    """What predicting needs: a network, and the classes to search in."""
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def classifier(self) -> ClassSearch: ...

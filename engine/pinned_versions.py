@@ -7,10 +7,10 @@ with it is done.
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 from weakref import WeakSet
 
-from engine.class_search import ClassSearch
+from engine.network import Loaded
 from engine.recently_used import RecentlyUsed
 from engine.single_flight import Busy, SingleFlight
 
@@ -18,12 +18,7 @@ Key = tuple[int, int]  # model id and number of the version
 MAX_LOADING = 16  # pinned versions that load or wait for it; one loads at a time
 
 
-class _Classified(Protocol):
-    @property
-    def classifier(self) -> ClassSearch: ...
-
-
-Version = TypeVar("Version", bound=_Classified)
+Version = TypeVar("Version", bound=Loaded)
 
 
 class PinnedVersions(Generic[Version]):

@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Protocol
 
 from torch import Tensor
 
@@ -17,18 +16,8 @@ from core.images import centre_view
 from engine.batching import ONE_THREAD, Batcher, Job, Parallelism
 from engine.decoder import Decoder, Upload
 from engine.decoding import DecodedImage, EncodedImage
-from engine.gathering import Classifier, Search
-from engine.network import Network
-
-
-class Version(Protocol):
-    """What is asked of a version to predict with it."""
-
-    @property
-    def network(self) -> Network: ...
-
-    @property
-    def classifier(self) -> Classifier: ...
+from engine.gathering import Search
+from engine.network import Loaded, Network
 
 
 class Predictor:
@@ -46,7 +35,7 @@ class Predictor:
         self._batcher = Batcher(max_queued, parallelism, on_batch)
         self._max_pixels = max_pixels
 
-    def predict(self, version: Version, uploads: Sequence[Upload], top_k: int) -> "Future[list[Prediction]]":
+    def predict(self, version: Loaded, uploads: Sequence[Upload], top_k: int) -> "Future[list[Prediction]]":
         """A prediction for each image. Cancel the future to stop the work on them.
 
         Raises Overloaded at once when the queue is full, before anything is decoded. Fails with UnusableImages.

@@ -15,8 +15,7 @@ import structlog
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from engine.class_search import ClassSearch
-from engine.network import Network
+from engine.network import Loaded
 from engine.pinned_versions import PinnedVersions
 from engine.single_flight import Busy, SingleFlight
 
@@ -40,8 +39,8 @@ class Head(NamedTuple):
     renames: int  # how often classes were renamed: names are not part of a version
 
 
-class Loaded(Protocol):
-    """A version in memory, as far as it matters here."""
+class Versioned(Loaded, Protocol):
+    """A version of a model in memory."""
 
     @property
     def model(self) -> str: ...
@@ -50,16 +49,10 @@ class Loaded(Protocol):
     def head(self) -> Head: ...
 
     @property
-    def network(self) -> Network: ...
-
-    @property
-    def classifier(self) -> ClassSearch: ...
-
-    @property
     def names(self) -> Mapping[int, str]: ...
 
 
-Version = TypeVar("Version", bound=Loaded)
+Version = TypeVar("Version", bound=Versioned)
 
 
 class Source(Protocol[Version]):

@@ -7,7 +7,7 @@ session, and nothing that was taught meanwhile is lost.
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -20,6 +20,14 @@ ATTEMPTS = 50  # each prepares anew on the head as it is then
 
 Result = TypeVar("Result")
 Lock = Callable[[Session], Model]  # the model's row, locked; raises HeadMoved
+
+
+class Notifier(Protocol):
+    """Whom a change is announced to, once it is stored."""
+
+    def model_changed(self, model: str) -> None: ...
+
+    def session_queued(self, session_id: int, queue: str, seconds: float) -> None: ...
 
 
 class HeadMoved(Exception):

@@ -6,7 +6,7 @@ the new network, deleted ones stay away. If another version was activated, the r
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 import torch
@@ -22,7 +22,7 @@ from core.views import LabelledViews, features_of
 from learners.blobs import to_blob
 from learners.calibrated_bank import CalibratedBank, calibrated, classifier_of
 from learners.loading import held_out_of, weights_blob
-from learners.publishing import Draft, on_head, publish
+from learners.publishing import Draft, Notifier, on_head, publish
 from learners.refining import Claim, Learned, Material
 from learners.stored_images import AUGMENTED, embed_stored
 from learners.taught_class import PRIOR_SHOTS, TaughtClass, learn_class
@@ -37,12 +37,6 @@ from store.versions import NewVersion
 log = structlog.get_logger()
 
 CPU = torch.device("cpu")
-
-
-class Notifier(Protocol):
-    """Whom a new version is announced to."""
-
-    def model_changed(self, model: str) -> None: ...
 
 
 class RefinedVersion:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.decoder import Upload
 from learners.taught_class import TaughtClass
 from store import idempotency
 from store.models import ClassRow, ModelId, SessionId, SessionRow
@@ -14,19 +15,6 @@ from store.models import ClassRow, ModelId, SessionId, SessionRow
 FAR_FROM_SIBLINGS = "this image lies far from the others of its class; is it the right one?"
 _SESSION_FIELDS = ("id", "status", "verdict", "reason", "error", "version", "attempt", "progress", "cancel_requested")
 _SESSION_TIMES = ("created_at", "started_at", "finished_at")
-
-
-class Shot(Protocol):
-    """An image as a caller sent it."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def filename(self) -> str | None: ...
-
-    @property
-    def data(self) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -52,18 +40,11 @@ def recall(db: Session, model_id: ModelId, key: Idempotency | None) -> Outcome |
 
 def remember(db: Session, model_id: ModelId, key: Idempotency | None, outcome: Outcome) -> None:
     if key:
-        idempotency.remember(
-            db,
-            model_id,
-            key.key,
-            key.fingerprint,
-            status=202,
-            answer=outcome.answer,
-            session_id=outcome.session_id,
-        )
+        answer, session_id = outcome.answer, outcome.session_id
+        idempotency.remember(db, model_id, key.key, key.fingerprint, answer=answer, session_id=session_id)
 
 
-def outliers_of(new: TaughtClass, shots: Sequence[Shot]) -> list[dict[str, Any]]:
+def outliers_of(new: TaughtClass, shots: Sequence[Upload]) -> list[dict[str, Any]]:
     """Which of the shots lie far from their siblings; they are the last of those that were learned from."""
     before = len(new.held_out) - len(shots)
     return [

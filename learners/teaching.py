@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.bank import ClassId
+from engine.decoder import Upload
 from engine.network import Network
 from engine.single_flight import Busy
 from engine.version_cache import VersionCache
 from learners.blobs import from_blob
-from learners.publishing import Draft, on_head, publish
-from learners.taught_answer import Idempotency, Outcome, Shot, answer_of, outliers_of, recall, remember
+from learners.publishing import Draft, Notifier, on_head, publish
+from learners.taught_answer import Idempotency, Outcome, answer_of, outliers_of, recall, remember
 from learners.taught_class import UNNUMBERED, TaughtClass, detect_unknown_with, learn_class
 from learners.unknown_detection import detect_unknown
 from learners.version_loader import LoadedVersion
@@ -33,19 +33,11 @@ from store.settings import Settings
 from store.versions import NewVersion
 
 
-class Notifier(Protocol):
-    """Whom a change is announced to, once it is stored."""
-
-    def model_changed(self, model: str) -> None: ...
-
-    def session_queued(self, session_id: int, queue: str, seconds: float) -> None: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Lesson:
     """Shots of one class, ready to be learned."""
 
-    shots: Sequence[Shot]
+    shots: Sequence[Upload]
     scaled: Sequence[bytes | None]  # a small form of each shot that is costly to decode
     features: Callable[[Network], Tensor]  # (S, V, M) of the stored shots, if any, and of these, under a network
     request_id: str
@@ -262,7 +254,7 @@ class Teaching:
         ).id
 
     def _notify(self, model: str, session: SessionId | None) -> None:
-        """After the commit: whoever hears of it finds it in the table."""
+        """After the commit: a process that gets the message finds it in the table."""
         self.notifier.model_changed(model)
         if session is not None:
             self.notifier.session_queued(session, self.settings.session_queue, self.settings.session_delay)

@@ -27,14 +27,7 @@ def recall(db: Session, model_id: ModelId, key: str, fingerprint: str) -> Idempo
 
 
 def remember(
-    db: Session,
-    model_id: ModelId,
-    key: str,
-    fingerprint: str,
-    *,
-    status: int,
-    answer: dict[str, Any],
-    session_id: SessionId | None,
+    db: Session, model_id: ModelId, key: str, fingerprint: str, *, answer: dict[str, Any], session_id: SessionId | None
 ) -> None:
     """Store the answer; the caller holds the model's lock and `recall` found nothing."""
     moment = now(db)
@@ -44,7 +37,7 @@ def remember(
             model_id=model_id,
             key=key,
             fingerprint=fingerprint,
-            status=status,
+            status=202,
             answer=answer,
             session_id=session_id,
             created_at=moment,
