@@ -61,7 +61,7 @@ class Learned:
 class NearestClassMean:
     """The classes of a version, ready to answer: one matrix product for a batch of images.
 
-    A subclass may search faster by overriding `_stack`, `_inner_products` and `_smallest`.
+    A subclass may search faster by overriding `_inner_products`.
     """
 
     def __init__(self, space: Space, known: Prototyped, certainty: Certainty) -> None:
@@ -69,7 +69,7 @@ class NearestClassMean:
         self.class_ids = known.class_ids
         self.shots = known.shots
         self.certainty = certainty
-        self.prototypes = self._stack([space.comparable(known.prototypes)])  # (K, M)
+        self.prototypes = space.comparable(known.prototypes)  # (K, M)
 
     def __len__(self) -> int:
         return len(self.class_ids)
@@ -99,7 +99,7 @@ class NearestClassMean:
         other.class_ids = (*ids, *(class_id for class_id, _ in new))
         other.shots = torch.cat([shots, torch.tensor([learned.shots for _, learned in new], dtype=torch.long)])
         comparable = [self.space.comparable(learned.prototype)[None] for _, learned in new]
-        other.prototypes = self._stack([prototypes, *comparable])
+        other.prototypes = torch.cat([prototypes, *comparable])
         if new and ids and new[0][0] < ids[-1]:  # most new classes have the highest id, and need no sorting
             order = sorted(range(len(other.class_ids)), key=other.class_ids.__getitem__)
             other.class_ids = tuple(other.class_ids[place] for place in order)
@@ -125,7 +125,7 @@ class NearestClassMean:
         if not self.class_ids:
             return [Prediction((), unknown=True) for _ in features]
         distances = self.distances(features)
-        nearest, places = self._smallest(distances, min(top_k, len(self.class_ids)))
+        nearest, places = distances.topk(min(top_k, len(self.class_ids)), dim=1, largest=False)
         # A softmax over all classes, computed for the nearest ones only: there may be a hundred thousand others.
         scale = -1 / self.certainty.temperature
         first = nearest[:, :1]
@@ -144,18 +144,9 @@ class NearestClassMean:
         # Written this way round so that a NaN distance is unknown too.
         return Prediction(top, unknown=not distances[0] <= self.certainty.threshold)
 
-    def _stack(self, rows: Sequence[Tensor]) -> Tensor:
-        """Matrices (k, M) → one matrix (K, M)."""
-        return torch.cat(list(rows))
-
     def _inner_products(self, queries: Tensor) -> Tensor:
         """Queries (n, M) → inner products with every prototype (n, K), which the caller may overwrite."""
         return queries @ self.prototypes.T
-
-    def _smallest(self, distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Distances (n, K) → the smallest of each row in ascending order, and their columns: both (n, count)."""
-        found = distances.topk(count, dim=1, largest=False)
-        return found.values, found.indices
 
 
 def threshold_of(distances: Tensor) -> float | None:

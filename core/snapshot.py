@@ -19,11 +19,11 @@ from core.errors import SnapshotError
 from core.space import METRICS, Space, Whitening
 from core.state import LearnerState, Weights
 
-FORMAT = "protoquad-snapshot-2"
+FORMAT = "protoquad-snapshot-1"
 ABOUT = "about"  # everything that is not a tensor, as JSON in a tensor of bytes: one container, one reader
 LARGEST_ABOUT = 16 * 2**20  # bytes of it: a hundred thousand classes take less than one megabyte
-FIELDS = {"format", "backbone", "metric", "class_ids", "base", "whitened", "weights"}
-READABLE = {FORMAT: FIELDS, "protoquad-snapshot-1": FIELDS | {"temperature", "threshold"}}  # both were never used
+UNUSED = {"temperature": 1.0, "threshold": None}  # nobody reads them, but earlier releases refuse to do without
+FIELDS = {"format", "backbone", "metric", "class_ids", "base", "whitened", "weights", *UNUSED}
 NO_BASE: Weights = {}
 
 
@@ -40,6 +40,7 @@ def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
         "base": fingerprint(base),
         "whitened": state.space.whitening is not None,
         "weights": sorted(state.weights),
+        **UNUSED,
     }
     tensors = {ABOUT: torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)}
     tensors |= _bank_tensors(state.bank)
@@ -98,12 +99,11 @@ def _short(text: object) -> str:
 
 def _check(about: Any, base: Weights) -> None:
     found = about.get("format") if isinstance(about, dict) else about
-    fields = READABLE.get(found) if isinstance(found, str) else None
-    if fields is None:
-        raise SnapshotError(f"the format of a snapshot is {' or '.join(READABLE)}, not {_short(repr(found))}")
-    if set(about) != fields:
+    if found != FORMAT:
+        raise SnapshotError(f"the format of a snapshot is {FORMAT}, not {_short(repr(found))}")
+    if set(about) != FIELDS:
         given = _short(", ".join(sorted(about)))
-        raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(fields))}, not {given}")
+        raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(FIELDS))}, not {given}")
     if not isinstance(about["backbone"], str):
         raise SnapshotError(f"the snapshot's backbone {_short(repr(about['backbone']))} is not a name")
     if about["metric"] not in METRICS:

@@ -190,6 +190,7 @@ class Batcher:
                 self._compute(task)
             else:
                 self._search(task)
+            task = None  # while this thread waits, it must keep neither images nor a version in memory
 
     def _next_task(self) -> _Batch | Lot[_Image] | None:
         """Wait for something to do; None when there will be nothing any more."""

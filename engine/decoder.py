@@ -132,12 +132,14 @@ class _Request(Generic[Source]):
         if self._future.done():
             return
         try:
-            decoded = step(place)
-        except Exception as error:
-            self._failed(place, error)
-        else:
-            if decoded is not None:
-                self._finish(place, decoded)
+            try:
+                outcome: DecodedImage | BadImage | None = step(place)
+            except ImageError as error:
+                outcome = self._bad(place, error)
+            if outcome is not None:
+                self._finish(place, outcome)
+        except Exception as error:  # also one of a thread that cannot be started
+            self._fail(error)
 
     def _look(self, place: int) -> DecodedImage | None:
         """Decode a small image, or pass it on to a slow lane."""
@@ -159,19 +161,19 @@ class _Request(Generic[Source]):
         limit = self._decoder.max_costly_seconds
         if self._costly_seconds > limit and not image.stored:
             raise ImageTooCostly(f"the costly images of this request take over {limit:g} seconds; send fewer")
-        decoded = image.decode_costly(self._decoder.process, abandoned=self._future.done)
-        self._costly_seconds += time.monotonic() - start  # without a lock: the costly lane has one thread
-        return decoded
+        try:
+            return image.decode_costly(self._decoder.process, abandoned=self._future.done)
+        finally:  # a broken image counts too; without a lock: the costly lane has one thread
+            self._costly_seconds += time.monotonic() - start
 
-    def _failed(self, place: int, error: Exception) -> None:
-        if self._bad_image is None or not isinstance(error, ImageError):
-            self._fail(error)
-            return
+    def _bad(self, place: int, error: ImageError) -> BadImage:
+        """Raises instead if the error is not one image's alone."""
+        if self._bad_image is None:
+            raise error
         bad = self._bad_image(self._sources[place], error)
         if isinstance(error, ImageTooCostly):
-            self._fail(UnusableImages([bad], len(self._sources)))
-        else:
-            self._finish(place, bad)
+            raise UnusableImages([bad], len(self._sources)) from error
+        return bad
 
     def _finish(self, place: int, outcome: DecodedImage | BadImage) -> None:
         self._outcomes[place] = outcome

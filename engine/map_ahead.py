@@ -11,8 +11,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def map_ahead(work: Callable[[Item], Result], items: Iterable[Item], ahead: int | None = None) -> Iterator[Result]:
-    """Results in the order of the items, at most `ahead` of them waiting to be taken: one for each core unless given.
+def map_ahead(work: Callable[[Item], Result], items: Iterable[Item], ahead: int = 1) -> Iterator[Result]:
+    """Results in the order of the items: while each core works on one, at most `ahead` wait to be taken.
 
     The views of all images together would be gigabytes.
     """
@@ -22,7 +22,7 @@ def map_ahead(work: Callable[[Item], Result], items: Iterable[Item], ahead: int 
         try:
             for item in items:
                 waiting.append(threads.submit(work, item))
-                if len(waiting) > (ahead or cores):
+                if len(waiting) >= cores + ahead:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -41,7 +41,11 @@ class Predictor:
         Raises Overloaded at once when the queue is full, before anything is decoded. Fails with UnusableImages.
         """
         job = self._batcher.admit(version.network, len(uploads), Search(version.classifier, top_k))
-        decoded = self.decoder.decode_uploads(uploads, partial(self._centre_view, version.network))
+        try:
+            decoded = self.decoder.decode_uploads(uploads, partial(self._centre_view, version.network))
+        except BaseException as error:  # no thread can be started: give back the room
+            job.fail(error)
+            raise
         # Weakly: a future keeps its callbacks, and a cycle would keep the images until Python collects garbage.
         job.answer.add_done_callback(partial(_cancel, weakref.ref(decoded)))
         decoded.add_done_callback(partial(self._start, job))

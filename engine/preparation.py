@@ -32,7 +32,7 @@ from engine.single_flight import Busy
 
 log = structlog.get_logger()
 
-FORMAT = 1  # of what is in a folder
+FORMAT = 2  # of what is in a folder
 REFUSED = 3  # exit code: the backbone is not available, for a reason that is printed
 SECONDS = 600.0  # enough for a large network on a slow machine that has to be downloaded first
 COMMAND = (sys.executable, "-m", "engine.preparation")

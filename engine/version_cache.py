@@ -123,8 +123,11 @@ class VersionCache(Generic[Version]):
             self.source.head(model)
             return self._first_loads.start(model, partial(self.refresh, model))
         model_id, classes = self.source.size_of(model, number)
-        load = partial(self.source.load, model, number, self._active.get(model))
-        return self.pinned.load((model_id, number), classes, load)
+        return self.pinned.load((model_id, number), classes, lambda: self._load_pinned(model, number))
+
+    def _load_pinned(self, model: str, number: int) -> Version:
+        """Looks the active version up only when it runs: one that waits must not keep an older one in memory."""
+        return self.source.load(model, number, self._active.get(model))
 
     def newest_names(self, version: Version) -> Mapping[int, str]:
         """The names of its classes as they are now: a pinned version knows them as they were when it was loaded."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean
-from core.views import features_of
+from core.views import CPU, features_of
 from learners.base_training import BaseResult
 from learners.calibrated_bank import CalibratedBank, calibrated, classifier_of
 from learners.loading import base_blob
@@ -29,7 +29,6 @@ from store.settings import Settings
 from store.versions import NewVersion
 
 NAMES_SHOWN = 5  # in an error; the rest is a number
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,8 @@ def _relearned(database: Database, target: Target, result: BaseResult, augmented
         return {}
     with database.read() as db:
         images = classes.shots_of(db, target.model_id, target.taught)
-    views = embed_stored(result.backbone.framing, result.trunk, images, augmented)
+    trunk = result.compiled.trunk(result.state.weights)
+    views = embed_stored(result.backbone.framing, trunk, images, augmented)
     if views is None or views.class_ids != target.taught:
         raise Conflict("classes of this model have no stored images that the new network could learn them from")
     features = features_of(result.tail, views, CPU)

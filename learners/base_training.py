@@ -10,8 +10,9 @@ from core.backbones import Backbone
 from core.base_session import BaseConfig, base_session
 from core.progress import Report
 from core.state import LearnerState, weights_of
-from core.views import features_of
+from core.views import CPU, features_of
 from engine.backbone_cache import BackboneCache
+from engine.compiled_backbone import CompiledBackbone
 from engine.compiled_module import CompiledModule
 from learners.base_folder import ClassFolder, FolderError
 from learners.base_images import BaseImages, Skipped
@@ -34,7 +35,7 @@ class BaseResult:
     state: LearnerState
     backbone: Backbone  # as the session found it
     tail: nn.Module  # with the new weights
-    trunk: CompiledModule  # with the new weights
+    compiled: CompiledBackbone
     guard: GuardImages | None
     images: int
     skipped: tuple[Skipped, ...]
@@ -60,22 +61,23 @@ def train_base(
     report: Report,
 ) -> BaseResult:
     """With a single class there is nothing to tell apart: the network stays as it was and only embeds the class."""
-    guard_data = _read(images.guard_files)  # before training: a file that is gone now has not cost an hour yet
+    # Before training: a file that is gone, or a backbone that cannot be compiled, has not cost an hour yet.
+    guard_data, compiled = _read(images.guard_files), backbones.compiled(backbone.name)
     outcome = base_session(backbone, images.training, config, device=backbones.device, report=report)
     state = outcome.state
     if not state.weights:  # no epoch; without weights of its own the version would stand on each process's own backbone
         state = replace(state, weights=weights_of(backbone, config.scope))
     guard = None
     if images.guard is not None:
-        features = features_of(outcome.module, images.guard.centre(), backbones.device)[:, 0]
+        features = features_of(outcome.module, images.guard.centre(), CPU)[:, 0]
         guard = GuardImages(guard_data, tuple(images.guard.labels.tolist()), features)
-    module = outcome.module.cpu()
+    module = outcome.module
     return BaseResult(
         tuple(folder.name for folder in folders),
         state,
         backbone,
         module.tail if isinstance(module, Backbone) else module,
-        backbones.compiled(backbone.name).trunk(state.weights),
+        compiled,
         guard,
         len(images),
         images.skipped,

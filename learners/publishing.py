@@ -65,5 +65,6 @@ def publish(
         draft = prepare()
         with suppress(HeadMoved), database.write() as db:
             return draft.write(db, draft.lock(db))
+        del draft  # it may hold a whole bank
         catch_up()
     raise Busy("other processes change this model all the time", retry_seconds=1)

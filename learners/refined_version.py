@@ -18,13 +18,13 @@ from core.classifier import Certainty, NearestClassMean
 from core.errors import SessionCancelled
 from core.guard import Measure, Verdict
 from core.held_out import held_out_distances, held_out_prototypes
-from core.views import LabelledViews, features_of
+from core.views import CPU, LabelledViews, features_of
 from learners.blobs import to_blob
-from learners.calibrated_bank import CalibratedBank, calibrated, classifier_of
+from learners.calibrated_bank import calibrated, classifier_of
 from learners.loading import held_out_of, weights_blob
-from learners.publishing import Draft, Notifier, on_head, publish
-from learners.refining import Claim, Learned, Material
-from learners.stored_images import AUGMENTED, embed_stored
+from learners.publishing import Draft, HeadMoved, Notifier, publish
+from learners.refining import Claim, Learned, Material, SessionConfig
+from learners.stored_images import Check, embed_stored
 from learners.taught_class import PRIOR_SHOTS, TaughtClass, learn_class
 from store import bank_rows, catalogue, classes, lineage, pruning, sessions, versions
 from store.bank_rows import StatisticsRow
@@ -35,8 +35,6 @@ from store.settings import Settings
 from store.versions import NewVersion
 
 log = structlog.get_logger()
-
-CPU = torch.device("cpu")
 
 
 class RefinedVersion:
@@ -49,26 +47,31 @@ class RefinedVersion:
         claim: Claim,
         material: Material,
         learned: Learned,
-        augmented: int = AUGMENTED,
+        config: SessionConfig,
+        check: Check,
     ) -> None:
         self.database = database
         self.settings = settings
         self.claim = claim
         self.material = material
         self.learned = learned
-        self.augmented = augmented
+        self.augmented = config.augmented
+        self.check = check
         self.refinement = learned.refinement
         self.state = learned.refinement.state
         self.verdict = learned.refinement.verdict
 
     def publish(self, notifier: Notifier) -> None:
         version, model = publish(self.database, self._prepare)
+        about = {"model": model, "version": version.number, "classes": version.classes}
         if version.verdict == "promoted":
             notifier.model_changed(model)
-        event = "version promoted" if version.verdict == "promoted" else "version rejected"
-        log.info(event, model=model, version=version.number, reason=version.details["reason"])
+            log.info("version promoted", **about)
+        else:
+            log.info("version rejected", **about, reason=version.details["reason"])
 
     def _prepare(self) -> Draft[tuple[Version, str]]:
+        self.check()
         with self.database.read() as db:
             model = catalogue.find_by_id(db, self.claim.model_id)
             if model is None:
@@ -76,12 +79,13 @@ class RefinedVersion:
             head = versions.servable(db, model.id, model.head)
             living = classes.living(db, model.id)
             overruled = self._overruled(db, head)
-        refined = [c for c in self.material.waiting if self._is_as_seen(c, living)]
         if overruled or not self.verdict.promoted:
-            write = partial(self._reject, head, refined, overruled)
+            new = self._rejected(head, overruled or self.verdict.reason)
         else:
-            write = partial(self._promote, head, refined, self._changed_weights, *self._bank(head, living))
-        return Draft(on_head(model.id, head.number), write)
+            new = self._promoted(head, living)
+        refined = () if overruled else [c for c in self.material.waiting if self._is_as_seen(c, living)]
+        write = partial(self._write, new, refined, again=bool(overruled))
+        return Draft(partial(self._lock, head.number, living), write)
 
     def _overruled(self, db: Session, head: Version) -> str | None:
         """Why the result cannot stand on this head, if it cannot."""
@@ -92,12 +96,9 @@ class RefinedVersion:
             return f"version {head.number} brought other weights while the session ran on version {start.number}"
         return None
 
-    def _reject(
-        self, head: Version, refined: Sequence[ClassId], overruled: str | None, db: Session, model: Model
-    ) -> tuple[Version, str]:
-        """Keep the verdict; the active version stays as it is."""
-        reason = overruled or self.verdict.reason
-        new = NewVersion(
+    def _rejected(self, head: Version, reason: str) -> NewVersion:
+        """Keeps the verdict; the active version stays as it is."""
+        return NewVersion(
             "incremental",
             head,
             classes=head.classes,
@@ -108,69 +109,53 @@ class RefinedVersion:
             session_id=self.claim.session_id,
             serve=False,
         )
-        version = self._write(db, model, new)
-        if overruled:  # the classes still wait: nobody has judged them on the version that is active now
-            queue, request_id = self.settings.session_queue, self.claim.request_id
-            sessions.enqueue(db, model, delay=0, patience=0, queue=queue, request_id=request_id)
-        else:
-            classes.mark_learned(db, model.id, refined)
-        return version, model.name
 
-    def _promote(
-        self,
-        head: Version,
-        refined: Sequence[ClassId],
-        weights: bytes | None,
-        bank: PrototypeBank,
-        found: CalibratedBank,
-        db: Session,
-        model: Model,
-    ) -> tuple[Version, str]:
-        new = NewVersion(
+    def _promoted(self, head: Version, living: Mapping[int, int]) -> NewVersion:
+        bank = self.state.bank.only([c for c in self.state.bank.class_ids if self._is_as_seen(c, living)])
+        added = self._taught_meanwhile(head, living, bank)
+        measured = self._distances(classifier_of(self.state.space, bank, added))
+        found = calibrated(bank, added, self._held_out(bank), measured, restarted=set(self.material.waiting))
+        return NewVersion(
             "incremental",
             head,
             classes=len(found.rows),
             temperature=found.temperature,
             threshold=found.unknown.threshold,
-            weights=weights,
+            weights=self._changed_weights,
             details={**_measured(self.verdict), "reason": self.verdict.reason, "unknown": found.unknown.details()},
             verdict="promoted",
             session_id=self.claim.session_id,
             prototypes=found.rows,
             statistics=self._statistics(bank),
         )
-        version = self._write(db, model, new)
-        classes.mark_learned(db, model.id, refined)
-        pruning.prune(db, model, self.settings.keep_versions)
-        return version, model.name
 
-    def _write(self, db: Session, model: Model, new: NewVersion) -> Version:
-        """The version and the end of the session, if the session still belongs to this attempt."""
-        claim = self.claim
-        if sessions.fenced(db, claim.session_id, claim.attempt).cancel_requested:
-            raise SessionCancelled(f"session {claim.session_id} was cancelled")
-        version = versions.add(db, model, new)
-        sessions.finish(
-            db,
-            claim.session_id,
-            claim.attempt,
-            "succeeded",
-            verdict=new.verdict,
-            reason=new.details["reason"],
-            version=version.number,
-        )
-        return version
+    def _lock(self, head: int, living: Mapping[int, int], db: Session) -> Model:
+        """Also compares the classes: shots may have been added, and the version before them activated again."""
+        model = catalogue.locked(db, self.claim.model_id)
+        if sessions.fenced(db, self.claim.session_id, self.claim.attempt).cancel_requested:
+            raise SessionCancelled(f"session {self.claim.session_id} was cancelled")
+        if model.head != head or classes.living(db, model.id) != living:
+            raise HeadMoved
+        return model
+
+    def _write(
+        self, new: NewVersion, refined: Sequence[ClassId], db: Session, model: Model, *, again: bool
+    ) -> tuple[Version, str]:
+        """The version, the classes that have had their session, and the end of the session."""
+        version, claim = versions.add(db, model, new), self.claim
+        classes.mark_learned(db, model.id, refined)
+        if new.serve:
+            pruning.prune(db, model, self.settings.keep_versions)
+        if again:  # the classes still wait: nobody has judged them on the version that is active now
+            queue = self.settings.session_queue
+            sessions.enqueue(db, model, delay=0, patience=0, queue=queue, request_id=claim.request_id)
+        outcome = {"verdict": new.verdict, "reason": new.details["reason"], "version": version.number}
+        sessions.finish(db, claim.session_id, claim.attempt, "succeeded", **outcome)
+        return version, model.name
 
     def _is_as_seen(self, class_id: ClassId, living: Mapping[int, int]) -> bool:
         """Whether a class still exists with the shots that the session saw."""
         return class_id in living and living[class_id] == self.material.revisions.get(class_id)
-
-    def _bank(self, head: Version, living: Mapping[int, int]) -> tuple[PrototypeBank, CalibratedBank]:
-        bank = self.state.bank.only([c for c in self.state.bank.class_ids if self._is_as_seen(c, living)])
-        added = self._taught_meanwhile(head, living, bank)
-        measured = self._distances(classifier_of(self.state.space, bank, added))
-        held_out = self._held_out(bank)
-        return bank, calibrated(bank, added, held_out, measured, restarted=set(self.material.waiting))
 
     @cached_property
     def _changed_weights(self) -> bytes | None:
@@ -190,7 +175,7 @@ class RefinedVersion:
             missed = [c for c in present if c in living and ClassId(c) not in bank]
             images = classes.shots_of(db, head.model_id, missed)
             known_by_head = bank_rows.read_bank(db, head.model_id, head.number) if missed else []
-        views = embed_stored(self.learned.backbone.framing, self.learned.trunk, images, self.augmented)
+        views = embed_stored(self.learned.backbone.framing, self.learned.trunk, images, self.augmented, self.check)
         if views is None:
             return {}
         features = features_of(self.refinement.module, views, CPU)

@@ -230,8 +230,8 @@ class Teaching:
         written = publish(self.database, prepare, catch_up=partial(self.cache.refresh, model))
         head, version = written.head, written.version
         if version is not None:
+            self._notify(model, written.outcome.session_id)  # first: to advance may have to wait, or fail
             self.cache.advance(head, head.followed_by(version, list(written.changes), written.names))
-            self._notify(model, written.outcome.session_id)
         return written.outcome
 
     def _earlier(self, head: LoadedVersion, class_id: int, already: int) -> Tensor | None:

@@ -43,7 +43,7 @@ def ensure(
     name: Annotated[str, typer.Argument(help="What it is for, e.g. 'first key'.")] = "key",
     scope: Annotated[list[str] | None, typer.Option(help="As for `create`.")] = None,
 ) -> None:
-    """Store the key in the variable PROTOQUAD_KEY, as a digest. Safe to run again; a revoked key stays revoked."""
+    """Store a digest of the key that PROTOQUAD_KEY holds. Safe to run again; a revoked key stays revoked."""
     with plain_errors(), _database() as database:
         key = os.environ.get("PROTOQUAD_KEY", "")
         if not key:

@@ -55,7 +55,7 @@ _ANSWERS: dict[type[Exception], _Answer] = {
     Conflict: _Answer(409, "conflict", "The request does not fit the present state"),
     LimitReached: _Answer(409, "limit-reached", "A limit is reached"),
     Overloaded: _Answer(503, "overloaded", "Too many images wait", retry_seconds=1),
-    Busy: _Answer(503, "busy", "It is being loaded", retry_seconds=RETRY_SECONDS),
+    Busy: _Answer(503, "busy", "Busy", retry_seconds=RETRY_SECONDS),
 }
 
 

@@ -37,24 +37,28 @@ class Teacher:
     ) -> Outcome:
         """A new class."""
 
-        async def work(again: Idempotency | None) -> Outcome:
+        idempotency = await _idempotency(key, "teach", name, uploads)
+
+        async def work() -> Outcome:
             head = await run_sync(self.teaching.cache.active, model)
             await run_sync(self.teaching.require_free, head.model_id, name)
             new = await self._decode(uploads, head.network.framing)
             features = _Features(self.predictor, [one.view for one in new])
             await features.compute(head.network)  # before the lock: callers share the engine
-            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, again)
+            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency)
             async with self._lock(model):
                 return await run_sync(self.teaching.teach, model, name, lesson)
 
-        return await self._once(model, await _idempotency(key, "teach", name, uploads), work)
+        return await self._once(model, idempotency, work)
 
     async def add_shots(
         self, model: str, class_id: int, uploads: Sequence[Upload], request_id: str, key: str | None = None
     ) -> Outcome:
         """More shots of a class; it waits for a session again."""
 
-        async def work(again: Idempotency | None) -> Outcome:
+        idempotency = await _idempotency(key, "shots", str(class_id), uploads)
+
+        async def work() -> Outcome:
             head = await run_sync(self.teaching.cache.active, model)
             stored = await run_sync(self.teaching.stored_shots, head.model_id, class_id, len(uploads))
             new = await self._decode(uploads, head.network.framing)
@@ -62,11 +66,11 @@ class Teacher:
             old = await self._decode_stored(stored, head.network.framing, augmented)
             features = _Features(self.predictor, [one.view for one in (*old, *new)])
             await features.compute(head.network)
-            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, again)
+            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency)
             async with self._lock(model):
                 return await run_sync(self.teaching.add_shots, model, class_id, len(stored), lesson)
 
-        return await self._once(model, await _idempotency(key, "shots", str(class_id), uploads), work)
+        return await self._once(model, idempotency, work)
 
     async def delete(self, model: str, class_id: int) -> None:
         async with self._lock(model):
@@ -83,12 +87,10 @@ class Teacher:
     def _lock(self, model: str) -> asyncio.Lock:
         return self._locks.setdefault(model, asyncio.Lock())
 
-    async def _once(
-        self, model: str, key: Idempotency | None, work: Callable[[Idempotency | None], Awaitable[Outcome]]
-    ) -> Outcome:
+    async def _once(self, model: str, key: Idempotency | None, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
         """The answer of the same request before, if there is one. Two requests with one key do not run at a time."""
         if key is None:
-            return await work(None)
+            return await work()
         known = await run_sync(self.teaching.recall, model, key)
         if known is not None:
             return known
@@ -97,7 +99,7 @@ class Teacher:
             raise _in_flight(key.key)
         self._in_flight.add(mark)
         try:
-            return await work(key)
+            return await work()
         except (NameTaken, LimitReached):  # by the same request, which another replica has answered since
             known = await run_sync(self.teaching.recall, model, key)
             if known is None:

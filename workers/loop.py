@@ -16,7 +16,7 @@ from store.database import Database
 from store.models import SessionId
 from store.settings import Settings
 from workers.celery_consumer import CeleryConsumer
-from workers.heartbeat import Watchdog
+from workers.heartbeat import Heartbeat, Watchdog
 from workers.session_worker import SessionWorker
 from workers.wakeups import Wakeups
 
@@ -27,13 +27,16 @@ SECONDS_BETWEEN_BEATS = 1.0  # of an idle worker, however seldom it polls
 
 def work(database: Database, settings: Settings, *, parent: int | None = None) -> None:
     """Run sessions until told to stop, or until the process that started this one is gone."""
-    stop, wakeups = threading.Event(), Wakeups()
-    _stop_on_signals(stop, wakeups)
+    wakeups, heartbeat = Wakeups(), Heartbeat(settings.home)
     owner = f"{socket.gethostname()}:{os.getpid()}"
-    with contextlib.closing(make_notifier(settings.broker_url)) as notifier:
-        worker = SessionWorker(database, settings, owner, stop=stop, notifier=notifier)
+    with (
+        contextlib.closing(make_notifier(settings.broker_url)) as notifier,
+        Watchdog(heartbeat, settings.stall_seconds),
+    ):
+        worker = SessionWorker(database, settings, owner, heartbeat=heartbeat, notifier=notifier)
+        _stop_on_signals(worker.stop, wakeups)
         log.info("worker ready", owner=owner, device=str(worker.device), queues=list(worker.queues))
-        with Watchdog(worker.heartbeat, settings.stall_seconds), _consuming(worker, wakeups):
+        with _consuming(worker, wakeups):
             _Loop(worker, wakeups, parent).run()
             log.info("stopping")
 

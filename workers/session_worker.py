@@ -26,6 +26,7 @@ from workers.lease import Lease, Stopping
 log = structlog.get_logger()
 
 SECONDS_BETWEEN_REPORTS = 0.3
+LONGEST_PAUSE = 1.0  # seconds without a beat, while a session is given back to a database that is away
 DEFAULT = SessionConfig()
 
 Learn = Callable[[Material, BackboneCache, SessionConfig, SessionProgress], Learned]
@@ -42,7 +43,7 @@ class SessionWorker:
         *,
         config: SessionConfig = DEFAULT,
         learn: Learn = learn,
-        stop: threading.Event | None = None,
+        heartbeat: Heartbeat | None = None,
         notifier: Notifier | None = None,
     ) -> None:
         self.database = database
@@ -53,8 +54,8 @@ class SessionWorker:
         self.device = choose_device(settings.device)
         self.queues = settings.queues_of(self.device.type)
         self.backbones = BackboneCache(self.device, settings.engine, settings.prepared, settings.prepare_seconds)
-        self.stop = stop or threading.Event()
-        self.heartbeat = Heartbeat(settings.home)
+        self.stop = threading.Event()
+        self.heartbeat = heartbeat or Heartbeat(settings.home)
         self.notifier = notifier or NullNotifier()
 
     def run_next(self, session_id: SessionId | None = None) -> bool:
@@ -118,7 +119,7 @@ class SessionWorker:
         grows with its attempts, up to a lease.
         """
         pause = min(self.settings.lease_seconds, 2.0 ** min(claim.attempt, 30))
-        while not self.stop.wait(self.settings.poll_seconds):
+        while not self.stop.wait(min(self.settings.poll_seconds, LONGEST_PAUSE)):
             self.heartbeat.beat()
             try:
                 with self.database.write() as db:
@@ -149,7 +150,7 @@ class SessionWorker:
             return
         learned = self.learn(material, self.backbones, self.config, progress)
         progress.stage("publishing")
-        refined = RefinedVersion(self.database, self.settings, claim, material, learned, self.config.augmented)
+        refined = RefinedVersion(self.database, self.settings, claim, material, learned, self.config, progress.check)
         refined.publish(self.notifier)
 
 

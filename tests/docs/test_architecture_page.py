@@ -11,7 +11,7 @@ from tests.docs.pages import REPOSITORY, section, tables, text_of
 
 PAGE = text_of("docs/architecture.md")
 PATHS = re.findall(r"^### (.+)$", section(PAGE, "Paths"), re.MULTILINE)
-MAY_IMPORT = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[3])) for row in tables(section(PAGE, "Rooms"))[0]}
+MAY_IMPORT = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[3])) for row in tables(section(PAGE, "Packages"))[0]}
 
 
 def _hops(path: str) -> list[tuple[str, str]]:
@@ -37,36 +37,36 @@ def test_every_step_exists(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_never_returns_to_a_room_it_has_left(path: str) -> None:
-    """Each idea has one room, so the data passes each room once."""
-    rooms = [room for room, _ in groupby(file.split("/")[0] for file, _ in _hops(path))]
+def test_a_path_never_returns_to_a_package_it_has_left(path: str) -> None:
+    """Each idea has one package, so the data passes each package once."""
+    packages = [package for package, _ in groupby(file.split("/")[0] for file, _ in _hops(path))]
 
-    assert set(rooms) <= set(MAY_IMPORT)
-    assert len(rooms) == len(set(rooms)), rooms
+    assert set(packages) <= set(MAY_IMPORT)
+    assert len(packages) == len(set(packages)), packages
 
 
-def test_the_table_has_every_room() -> None:
+def test_the_table_has_every_package() -> None:
     """Every package at the top, and no other."""
     packages = {file.parent.name for file in REPOSITORY.glob("*/__init__.py")}
 
     assert packages == set(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("room", list(MAY_IMPORT))
-def test_a_room_imports_what_the_table_allows(room: str) -> None:
+@pytest.mark.parametrize("package", list(MAY_IMPORT))
+def test_a_package_imports_what_the_table_allows(package: str) -> None:
     """And nothing else of ours."""
-    used = {name for file in (REPOSITORY / room).rglob("*.py") for name in _imports(file)}
+    used = {name for file in (REPOSITORY / package).rglob("*.py") for name in _imports(file)}
 
-    assert (used & set(MAY_IMPORT)) - {room} - MAY_IMPORT[room] == set()
+    assert (used & set(MAY_IMPORT)) - {package} - MAY_IMPORT[package] == set()
 
 
-def test_the_diagram_shows_the_rooms_of_the_table() -> None:
+def test_the_diagram_shows_the_packages_of_the_table() -> None:
     """An arrow only to what may be imported."""
     (diagram,) = re.findall(r"```mermaid\n(.*?)```", PAGE, re.DOTALL)
-    rooms = set(re.findall(r"^    (\w+)\[", diagram, re.MULTILINE))
+    packages = set(re.findall(r"^    (\w+)\[", diagram, re.MULTILINE))
     arrows = re.findall(r"^    (\w+) --> (.+)$", diagram, re.MULTILINE)
 
-    assert rooms == set(MAY_IMPORT)
+    assert packages == set(MAY_IMPORT)
     assert [
         (one, other) for one, others in arrows for other in others.split(" & ") if other not in MAY_IMPORT[one]
     ] == []

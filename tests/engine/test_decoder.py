@@ -17,7 +17,6 @@ from engine.decoder import Decoder
 from engine.decoder_process import DecoderProcess
 from engine.decoding import DecodedImage, EncodedImage, decode_now
 from engine.errors import BadImage, Overloaded, UnusableImages
-from engine.map_ahead import map_ahead
 from tests import bombs
 from tests.waiting import until
 
@@ -262,33 +261,3 @@ def test_a_small_form_of_a_costly_image_is_kept_where_it_is_asked_for(decoder: D
 @pytest.mark.parametrize("data", [png(9), bombs.png_flat((4_000, 4_000))], ids=["small", "costly"])
 def test_an_image_may_be_decoded_in_the_calling_thread(data: bytes) -> None:
     assert int(decode_now(EncodedImage(data, 64, MAX_PIXELS, level)).view) in {9, 255}
-
-
-def test_decoding_ahead_keeps_the_order_and_stops_at_a_bound() -> None:
-    """No more results wait than the caller asked for."""
-    begun: list[int] = []
-
-    def sources() -> Iterator[int]:
-        for number in range(100):
-            begun.append(number)
-            yield number
-
-    results = map_ahead(lambda number: 10 * number, sources(), ahead=5)
-
-    assert next(results) == 0
-    assert begun == list(range(6))
-    assert list(results) == [10 * number for number in range(1, 100)]
-
-
-def test_decoding_ahead_passes_an_error_on_and_drops_the_rest() -> None:
-    begun: list[int] = []
-
-    def work(number: int) -> int:
-        begun.append(number)
-        if number == 3:
-            raise ValueError("three")
-        return number
-
-    with pytest.raises(ValueError, match="three"):
-        list(map_ahead(work, range(1000), ahead=5))
-    assert len(begun) < 20
