@@ -31,7 +31,7 @@ from store.archive_file import ANY_SIZE, Flaw, allow, opened, require_intact, se
 from store.archive_rows import rows
 from store.archive_tables import Content, largest_value
 from store.database import Database
-from store.errors import NameTaken, NotThere, UnusableName
+from store.errors import NameTaken, NotThere
 from store.models import Base, ClassRow, Model, ModelId
 from store.row_progress import Progress, no_progress
 from store.settings import Settings
@@ -79,10 +79,7 @@ def label(path: Path) -> Label:
     with opened(path) as connection:
         revision = _only(connection, "version_num", "alembic_version")
         model, backbone = _only(connection, "name", "models"), _only(connection, "backbone", "models")
-        try:
-            names.model_name(model)
-        except UnusableName as error:
-            raise Flaw(f"the name of the model cannot be used: {error}") from error
+        archive_checks.require_name(names.model_name, model, "the model")
         if not re.fullmatch(r"[a-z0-9_]{1,32}", revision):
             raise Flaw(f"its schema {revision[:40]!a} is not the schema of any release")
         return Label(revision, model, backbone)
