@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Select, Table, create_engine, event, func, insert, select, update
+from sqlalchemy import Table, create_engine, event, func, insert, select, update
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -69,7 +69,7 @@ def write(database: Database, name: str, path: Path, progress: Progress = no_pro
     with database.read() as source, _transaction_on_file(path) as target:
         model = _get_model(source, name)
         row = source.execute(select(*MODELS.c).where(MODELS.c.id == model.id)).mappings().one()
-        total = sum(source.execute(_count_owned(table, model.id)).scalar_one() for table in TABLES)
+        total = sum(source.scalars(select(func.count()).where(table.c.model_id == model.id)).one() for table in TABLES)
         _copy(dict(row), lambda table: _rows_of_model(source, table, model.id), total, target, progress)
     seal(path)
 
@@ -164,10 +164,6 @@ def _copy(
             copied += len(part)
             progress(copied, total)
     return ModelId(model_id)
-
-
-def _count_owned(table: Table, model_id: ModelId) -> Select[int]:
-    return select(func.count()).select_from(table).where(table.c.model_id == model_id)
 
 
 def _rows_of_model(db: Session, table: Table, model_id: ModelId) -> Rows:
