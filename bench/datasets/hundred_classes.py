@@ -9,10 +9,9 @@ Classes, base session and test images are the same either way.
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from bench.datasets.data_error import DataError
 from bench.datasets.files import read_lines
 from bench.datasets.session_split import Pools, by_class, chunks, cut, draw_shots
-from bench.datasets.stream import DatasetImage, Stream
+from bench.datasets.stream import DataError, DatasetImage, Stream
 
 CLASSES, BASE_CLASSES, WAYS, SHOTS = 100, 60, 5, 5
 

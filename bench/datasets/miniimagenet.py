@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.datasets import hundred_classes
-from bench.datasets.data_error import DataError
 from bench.datasets.files import class_folders, file_image, images_in, read_lines, require_folder
-from bench.datasets.stream import DatasetImage, Stream
+from bench.datasets.stream import DataError, DatasetImage, Stream
 
 Labelled = list[tuple[Path, str]]
 

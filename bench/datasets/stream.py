@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from bench.datasets.data_error import DataError
+from core.errors import ProtoquadError
+
+
+class DataError(ProtoquadError):
+    """The files of a data set are missing, malformed or too few; the message says which and what to do."""
 
 
 @dataclass(frozen=True)

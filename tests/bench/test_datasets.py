@@ -252,12 +252,6 @@ def test_an_unknown_data_set_is_answered_with_the_known_ones(tmp_path: Path) -> 
         load("cub", tmp_path)
 
 
-def test_a_fixed_protocol_takes_no_options(roots: dict[str, Path]) -> None:
-    """An option that would be ignored is refused."""
-    with pytest.raises(DataError, match="cub200 has a fixed protocol; only folder takes shots"):
-        load("cub200", roots["cub200"], shots=1)
-
-
 def test_a_data_error_is_one_of_the_product_s_errors() -> None:
     """Whoever catches the product's errors catches this one."""
     assert issubclass(DataError, ProtoquadError)
@@ -669,13 +663,6 @@ def test_a_folder_s_defaults_are_half_of_the_classes_then_five_at_a_time(tmp_pat
     assert sizes(stream) == [(6, 48, 12), (5, 25, 10), (2, 10, 4)]
 
 
-def test_a_folder_is_cut_as_asked(roots: dict[str, Path]) -> None:
-    """Base classes, ways, shots and the test share are options."""
-    stream = load("folder", roots["folder"], base_classes=3, ways=4, shots=2, test_share=0.5)
-
-    assert sizes(stream) == [(3, 15, 15), (4, 8, 20), (2, 4, 10)]
-
-
 def test_a_folder_s_seed_moves_classes_and_test_images_but_no_class_id(roots: dict[str, Path]) -> None:
     """Another seed is another order and another hold-out of the same labelled images."""
     first, second = (load("folder", roots["folder"], seed=seed) for seed in (0, 1))
@@ -716,25 +703,6 @@ def test_a_folder_with_just_enough_images_is_enough(tmp_path: Path) -> None:
     stream = load("folder", write_folder(tmp_path, classes=4, images=6))
 
     assert sizes(stream) == [(2, 10, 2), (2, 10, 2)]
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"ways": 0}, "at least 1 class"),
-        ({"shots": 0}, "at least 1 class"),
-        ({"test_share": 0.0}, "between 0 and 1"),
-        ({"test_share": 1.0}, "between 0 and 1"),
-        ({"base_classes": 0}, "0 base classes of 9"),
-        ({"base_classes": 9}, "9 base classes of 9"),
-    ],
-)
-def test_a_folder_refuses_a_protocol_that_cannot_be(
-    roots: dict[str, Path], options: dict[str, float], complaint: str
-) -> None:
-    """Each option has a least value that makes sense."""
-    with pytest.raises(DataError, match=complaint):
-        load("folder", roots["folder"], **options)
 
 
 @pytest.mark.parametrize("classes", [0, 1])
