@@ -40,11 +40,7 @@ def stream_of(
 def _check(name: str, class_names: Mapping[int, str], train: Pools, test: Pools) -> None:
     if len(class_names) != CLASSES:
         raise DataError(f"{name} has {len(class_names)} classes here; it needs {CLASSES}")
-    short = [
-        title
-        for class_id, title in class_names.items()
-        if len(train.get(class_id, ())) < SHOTS or not test.get(class_id)
-    ]
+    short = [title for c, title in class_names.items() if len(train.get(c, ())) < SHOTS or not test.get(c)]
     if short:
         raise DataError(
             f"{name} has too few images of {', '.join(short)}; "
