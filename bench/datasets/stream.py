@@ -58,10 +58,6 @@ class Stream:
     def base(self) -> Session:
         return self.sessions[0]
 
-    @property
-    def incremental(self) -> tuple[Session, ...]:
-        return self.sessions[1:]
-
 
 def _check_session(name: str, session: Session) -> None:
     if not session.train:

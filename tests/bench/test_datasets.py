@@ -138,7 +138,7 @@ def sizes(stream: Stream) -> list[tuple[int, int, int]]:
 
 
 def shots_of(stream: Stream) -> list[DatasetImage]:
-    return [image for session in stream.incremental for image in session.train]
+    return [image for session in stream.sessions[1:] for image in session.train]
 
 
 # What holds for every data set
@@ -179,7 +179,7 @@ def test_another_draw_changes_the_shots_and_nothing_else(roots: dict[str, Path],
     assert len({frozenset(keys(shots_of(stream))) for stream in (standard, first, second)}) == 3
     for drawn in (first, second):
         assert drawn.base == standard.base
-        for session, expected in zip(drawn.incremental, standard.incremental, strict=True):
+        for session, expected in zip(drawn.sessions[1:], standard.sessions[1:], strict=True):
             assert session.test == expected.test
             assert session.class_ids == expected.class_ids
             assert Counter(p.class_id for p in session.train) == Counter(p.class_id for p in expected.train)
@@ -312,7 +312,7 @@ def test_cub_s_class_ids_count_from_the_number_of_the_folder(roots: dict[str, Pa
     stream = load("cub200", roots["cub200"])
 
     assert stream.class_names == {number - 1: f"Bird {number}" for number in range(1, 7)}
-    assert stream.incremental[1].class_ids == (4, 5)
+    assert stream.sessions[2].class_ids == (4, 5)
 
 
 def test_cub_in_its_original_layout_never_draws_a_test_image(tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ def test_cifar_images_are_lossless(roots: dict[str, Path]) -> None:
     """The pixels come back as they were, red plane first, under the right label."""
     root = roots["cifar100"]
     rows = pickle.loads((root / "cifar-100-python" / "train").read_bytes())["data"]
-    shot = load("cifar100", root).incremental[3].train[7]
+    shot = load("cifar100", root).sessions[4].train[7]
     row = int(shot.key.removeprefix("train/"))
 
     decoded = np.asarray(Image.open(BytesIO(shot.read())))
