@@ -25,11 +25,7 @@ from engine.graph_template import compile_module
 from engine.pretrained import pretrained
 
 VIEWS = 9
-SCENES = (  # ways, shots, known classes
-    (1, 5, 100),
-    (10, 5, 100),
-    (10, 5, 2000),
-)
+SCENES = ((1, 5, 100), (10, 5, 100), (10, 5, 2000))  # ways, shots, known classes
 
 
 def measure_costs(backbone: str) -> list[dict[str, Any]]:
@@ -42,8 +38,7 @@ def _in_own_process(backbone: str, ways: int, shots: int, past: int) -> dict[str
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
         raise RuntimeError(f"measuring {ways}-way {shots}-shot failed: {answer.stderr.strip().splitlines()[-1]}")
-    entry: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return entry
+    return dict(json.loads(answer.stdout.splitlines()[-1]))
 
 
 def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """What a benchmark prints: bars while it runs, a table at its end."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -9,7 +8,6 @@ from rich.table import Table
 from bench.published import Published
 from bench.run_folder import Record
 from core.evaluation import Evaluation
-from core.progress import Report
 from protoquad.progress_bar import counting_bar, training_bar
 
 console = Console()
@@ -25,11 +23,8 @@ def print_progress(text: str) -> None:
 
 
 class TerminalDisplay:
-    def counting(self, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        return counting_bar(what, total)
-
-    def training(self, what: str) -> AbstractContextManager[Report]:
-        return training_bar(what)
+    counting = staticmethod(counting_bar)
+    training = staticmethod(training_bar)
 
     def finished(self, session: int, accuracy: float, record: Record) -> None:
         verdict = record.verdict

@@ -104,10 +104,9 @@ def _taught(space: Space, shots: LabelledViews) -> tuple[NearestClassMean, float
     """A classifier of the classes after teaching, and the distance above which an image is unknown."""
     embeddings = space.embed(shots.inputs)
     empty_bank = PrototypeBank.empty(embeddings.shape[-1], 1)
-    distances = held_out_distances(space, embeddings, shots, empty_bank, prior_shots=PRIOR_SHOTS)
     means = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))
     bank = empty_bank.with_classes(shots.class_ids, means, shots.counts.tolist())
-    threshold = threshold_of(distances)
+    threshold = threshold_of(held_out_distances(space, embeddings, shots, empty_bank, prior_shots=PRIOR_SHOTS))
     assert threshold is not None
     return NearestClassMean(space, bank, Certainty()), threshold
 

@@ -104,7 +104,13 @@ def _continue(context: RunContext, stream: Stream, setup: Setup, folder: RunFold
         verdict = None
         if number > 1:
             guard = _with_old_shots(context, stream, number, base_guard, store)
-            state, verdict, spent = _learn(context, number, stream, state, guard, setup, store)
+            started = time.perf_counter()
+            shots = _activations(context, store, stream.sessions[number - 1].train, "shots")
+            backbone = with_weights(context.backbone, state.weights)
+            with context.display.training(f"session {number}") as report:
+                session = SessionContext(backbone, state, shots, guard, setup, context.device, report)
+                state, verdict = METHODS[setup.method](session)
+            spent = time.perf_counter() - started
         record = Record(tests.answers(state, number), spent, verdict)
         folder.append(state, record, last=number == len(stream.sessions))
         _show(context, stream, number, record)
@@ -140,24 +146,6 @@ def _with_old_shots(
         shots = _activations(context, store, session.train, "shots").centre()
         guard = guard.joined(shots) if guard else shots
     return guard
-
-
-def _learn(
-    context: RunContext,
-    number: int,
-    stream: Stream,
-    parent: LearnerState,
-    guard: LabelledViews | None,
-    setup: Setup,
-    store: ActivationStore,
-) -> tuple[LearnerState, Verdict | None, float]:
-    started = time.perf_counter()
-    shots = _activations(context, store, stream.sessions[number - 1].train, "shots")
-    backbone = with_weights(context.backbone, parent.weights)
-    with context.display.training(f"session {number}") as report:
-        session = SessionContext(backbone, parent, shots, guard, setup, context.device, report)
-        state, verdict = METHODS[setup.method](session)
-    return state, verdict, time.perf_counter() - started
 
 
 class _Tests:

@@ -52,9 +52,8 @@ Outcome = tuple[LearnerState, Verdict | None]
 
 def ncm(session: SessionContext) -> Outcome:
     """Frozen network, plain class means."""
-    return teach(
-        session.backbone, session.state, session.shots, replace(session.setup.incremental, prior_shots=0.0)
-    ), None
+    config = replace(session.setup.incremental, prior_shots=0.0)
+    return teach(session.backbone, session.state, session.shots, config), None
 
 
 def teen(session: SessionContext) -> Outcome:
@@ -66,21 +65,10 @@ def teen(session: SessionContext) -> Outcome:
 
 def protoquad(session: SessionContext) -> Outcome:
     """The sessions of this project, with or without the gate."""
-    config = session.setup.incremental
+    inputs = (session.backbone, session.state, session.shots, session.setup.incremental)
     if not session.setup.gate:
-        trained = incremental_session(
-            session.backbone, session.state, session.shots, config, device=session.device, report=session.report
-        )
-        return trained.state, None
-    refinement = refine(
-        session.backbone,
-        session.state,
-        session.shots,
-        config,
-        guard=session.guard,
-        device=session.device,
-        report=session.report,
-    )
+        return incremental_session(*inputs, device=session.device, report=session.report).state, None
+    refinement = refine(*inputs, guard=session.guard, device=session.device, report=session.report)
     return refinement.state, refinement.verdict
 
 

@@ -32,24 +32,16 @@ def as_json(result: RunResult, setup: Setup, about: dict[str, Any]) -> dict[str,
         "seed": setup.incremental.seed,
         **about,
         "configuration": asdict(setup),
-        **origin(),
     }
 
 
 def save(folder: Path | None, name: str, content: dict[str, Any]) -> None:
-    """Write `name`.json with its origin; without a folder, nothing."""
+    """Write `name`.json, with the command, the commit and the machine; without a folder, nothing."""
     if folder:
-        write(folder / f"{name}.json", {**content, **origin()})
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def origin() -> dict[str, Any]:
-    """Command, commit and machine: part of every result file."""
-    return {"command": command(), "commit": commit(), "machine": machine()}
+        file = folder / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        origin = {"command": command(), "commit": commit(), "machine": machine()}
+        file.write_text(json.dumps({**content, **origin}, indent=2, ensure_ascii=False) + "\n")
 
 
 def command() -> str:

@@ -1,11 +1,11 @@
 """The files of a run, so that it can be stopped and continued."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from core.guard import Measure, Verdict
+from pydantic import TypeAdapter
+
+from core.guard import Verdict
 from core.snapshot import from_bytes, to_bytes
 from core.state import LearnerState
 
@@ -17,6 +17,9 @@ class Record:
     predicted: list[int]  # class ids, for the test images of all sessions so far
     seconds: float
     verdict: Verdict | None
+
+
+_RECORDS = TypeAdapter(list[Record])
 
 
 class RunFolder:
@@ -37,7 +40,7 @@ class RunFolder:
         if not last:
             write_atomically(self._state_file(number), to_bytes(state))
         self.records.append(record)
-        write_atomically(self._records_file, json.dumps([asdict(done) for done in self.records]).encode())
+        write_atomically(self._records_file, _RECORDS.dump_json(self.records))
         self._state_file(number - 1).unlink(missing_ok=True)
 
     @property
@@ -48,10 +51,7 @@ class RunFolder:
         return self.path / f"state_{number}.safetensors"
 
     def _read_records(self) -> list[Record]:
-        if not self._records_file.exists():
-            return []
-        kept = json.loads(self._records_file.read_text())
-        return [Record(item["predicted"], item["seconds"], _verdict(item["verdict"])) for item in kept]
+        return _RECORDS.validate_json(self._records_file.read_bytes()) if self._records_file.exists() else []
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -60,9 +60,3 @@ def write_atomically(path: Path, data: bytes) -> None:
     partial = path.with_suffix(path.suffix + ".partial")
     partial.write_bytes(data)
     partial.replace(path)
-
-
-def _verdict(kept: dict[str, Any] | None) -> Verdict | None:
-    if kept is None:
-        return None
-    return Verdict(kept["promoted"], kept["reason"], Measure(**kept["before"]), Measure(**kept["after"]))

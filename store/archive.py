@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Select, Table, create_engine, event, func, insert, select, update
+from sqlalchemy import Table, create_engine, event, func, insert, select, update
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -31,7 +31,7 @@ from store.archive_file import ANY_SIZE, Flaw, allow, opened, require_intact, se
 from store.archive_rows import rows
 from store.archive_tables import Content, largest_value
 from store.database import Database
-from store.errors import NameTaken, NotThere, UnusableName
+from store.errors import NameTaken, NotThere
 from store.models import Base, ClassRow, Model, ModelId
 from store.row_progress import Progress, no_progress
 from store.settings import Settings
@@ -69,7 +69,7 @@ def write(database: Database, name: str, path: Path, progress: Progress = no_pro
     with database.read() as source, _transaction_on_file(path) as target:
         model = _get_model(source, name)
         row = source.execute(select(*MODELS.c).where(MODELS.c.id == model.id)).mappings().one()
-        total = sum(source.execute(_count_owned(table, model.id)).scalar_one() for table in TABLES)
+        total = sum(source.scalars(select(func.count()).where(table.c.model_id == model.id)).one() for table in TABLES)
         _copy(dict(row), lambda table: _rows_of_model(source, table, model.id), total, target, progress)
     seal(path)
 
@@ -79,10 +79,7 @@ def label(path: Path) -> Label:
     with opened(path) as connection:
         revision = _only(connection, "version_num", "alembic_version")
         model, backbone = _only(connection, "name", "models"), _only(connection, "backbone", "models")
-        try:
-            names.model_name(model)
-        except UnusableName as error:
-            raise Flaw(f"the name of the model cannot be used: {error}") from error
+        archive_checks.require_name(names.model_name, model, "the model")
         if not re.fullmatch(r"[a-z0-9_]{1,32}", revision):
             raise Flaw(f"its schema {revision[:40]!a} is not the schema of any release")
         return Label(revision, model, backbone)
@@ -167,10 +164,6 @@ def _copy(
             copied += len(part)
             progress(copied, total)
     return ModelId(model_id)
-
-
-def _count_owned(table: Table, model_id: ModelId) -> Select[int]:
-    return select(func.count()).select_from(table).where(table.c.model_id == model_id)
 
 
 def _rows_of_model(db: Session, table: Table, model_id: ModelId) -> Rows:

@@ -36,7 +36,7 @@ def check(connection: sqlite3.Connection, settings: Settings, content: Content, 
     """Check everything in an archive with this release's tables; raises a `Flaw` for the first fault."""
     require_tables(connection)
     tables = ArchiveTables(connection, settings, content, progress)
-    _require_name(names.model_name, tables.model["name"], "the model")
+    require_name(names.model_name, tables.model["name"], "the model")
     classes = _check_classes(tables)
     history = _check_versions(tables, len(classes))
     _check_head(tables, history)
@@ -66,7 +66,7 @@ def _check_classes(tables: ArchiveTables) -> dict[int, _Class]:
     for row in tables.rows("classes"):
         what = f"class {row['id']}"
         living = row["deleted_at"] is None
-        _require_name(names.class_name, row["name"], what)
+        require_name(names.class_name, row["name"], what)
         require(1 <= row["id"] <= model["last_class"], f"{what} has a number beyond the model's last one")
         require(row["id"] not in classes, f"{what} appears twice")
         require(row["status"] in STATUSES, f"{what} has the status {row['status']!a}")
@@ -97,7 +97,7 @@ def _check_versions(tables: ArchiveTables, classes: int) -> History:
         require(LOWEST_TEMPERATURE <= temperature <= HIGHEST_TEMPERATURE, f"{what} has the temperature {temperature}")
         require(row["threshold"] is None or row["threshold"] >= 0, f"{what} has a threshold below 0")
         _require_details(row["details"], what)
-        history.versions[version.number] = version
+        history[version.number] = version
     history.require_tree()
     return history
 
@@ -139,7 +139,7 @@ def _check_image(tables: ArchiveTables, data: bytes, what: str) -> None:
         raise Flaw(f"{what}: {flaw}") from flaw
 
 
-def _require_name(rule: Callable[[str], str], name: str, what: str) -> None:
+def require_name(rule: Callable[[str], str], name: str, what: str) -> None:
     try:
         same = rule(name) == name
     except UnusableName as error:

@@ -84,11 +84,10 @@ def allow(connection: sqlite3.Connection, largest: int) -> None:
 
 
 def shape(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    """The tables and their columns, without SQLite's own tables and that of the digest."""
+    """The tables and their columns."""
     return {
         table: [name for (name,) in connection.execute("SELECT name FROM pragma_table_xinfo(?)", (table,))]
         for table in _tables(connection)
-        if table != "archive"
     }
 
 
@@ -171,8 +170,9 @@ def _require_plain(connection: sqlite3.Connection) -> None:
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
+    """Without SQLite's own tables and that of the digest."""
     found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-    return sorted(name for (name,) in found)
+    return sorted(name for (name,) in found if name != "archive")
 
 
 def _digest(connection: sqlite3.Connection) -> str:
@@ -185,8 +185,6 @@ def _digest(connection: sqlite3.Connection) -> str:
         digest.update(raw)
 
     for table in _tables(connection):
-        if table == "archive":
-            continue
         quoted = table.replace('"', '""')
         rows = connection.execute(f'SELECT * FROM "{quoted}" NOT INDEXED ORDER BY rowid')
         add(table)

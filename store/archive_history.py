@@ -4,7 +4,6 @@ Every parent has a lower number than its child, so no walk from parent to parent
 version itself or to an ancestor.
 """
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -35,20 +34,13 @@ class WrittenRow(NamedTuple):
     held_out_bytes: int
 
 
-@dataclass
-class History:
-    versions: dict[int, PastVersion] = field(default_factory=dict)
-
-    def __getitem__(self, number: int) -> PastVersion:
-        return self.versions[number]
-
-    def __contains__(self, number: object) -> bool:
-        return number in self.versions
+class History(dict[int, PastVersion]):
+    """The versions by number."""
 
     def require_tree(self) -> None:
-        for version in self.versions.values():
+        for version in self.values():
             self._require_ancestry(version)
-        require(0 in self.versions, "version 0 is missing")
+        require(0 in self, "version 0 is missing")
 
     def _require_ancestry(self, version: PastVersion) -> None:
         what = f"version {version.number}"
@@ -58,17 +50,14 @@ class History:
             return
         if version.parent is None:
             raise Flaw(f"{what} has no parent; export the model again")
-        require(version.parent in self.versions, f"the parent of {what} does not exist")
-        parent = self.versions[version.parent]
+        require(version.parent in self, f"the parent of {what} does not exist")
+        parent = self[version.parent]
         require(parent.number < version.number, f"the parent of {what} is not older")
         if version.kind == "base":
             require(version.base == version.weights == version.number, f"{what} is a base version with another base")
         else:
             require(version.base == parent.base, f"{what} has another base than its parent")
-            require(
-                version.weights in (version.number, parent.weights),
-                f"{what} has another version's weights",
-            )
+            require(version.weights in (version.number, parent.weights), f"{what} has another version's weights")
 
     def lineage(self, number: int) -> set[int]:
         """The version and its ancestors."""
@@ -76,7 +65,7 @@ class History:
         at: int | None = number
         while at is not None:
             line.add(at)
-            at = self.versions[at].parent
+            at = self[at].parent
         return line
 
     def require_unbroken(self, rows: list[WrittenRow]) -> None:
@@ -97,15 +86,15 @@ class History:
     @cached_property
     def _spans(self) -> dict[int, tuple[int, int]]:
         """For each version the places, in depth-first order, of itself and of its last descendant."""
-        sizes = dict.fromkeys(self.versions, 1)
-        for number in sorted(self.versions, reverse=True):
-            parent = self.versions[number].parent
+        sizes = dict.fromkeys(self, 1)
+        for number in sorted(self, reverse=True):
+            parent = self[number].parent
             if parent is not None:
                 sizes[parent] += sizes[number]
         spans: dict[int, tuple[int, int]] = {}
         free: dict[int, int] = {}  # the next place below each version
-        for number in sorted(self.versions):
-            parent = self.versions[number].parent
+        for number in sorted(self):
+            parent = self[number].parent
             first = 0 if parent is None else free[parent]
             if parent is not None:
                 free[parent] += sizes[number]

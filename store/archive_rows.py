@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, LargeBinary, String, Table
+from sqlalchemy.types import TypeEngine
 
 from store.archive_file import Flaw
 from store.models import Moment
@@ -43,16 +44,7 @@ class _Unfit(ValueError):
 
 
 def _reader(column: Column[Any]) -> Callable[[Any], Any]:
-    kind = column.type
-    read: Callable[[Any], Any]
-    if isinstance(kind, BigInteger):
-        read = _whole(LARGEST_ID)
-    elif isinstance(kind, Integer):
-        read = _whole(LARGEST_COUNT)
-    elif isinstance(kind, String):
-        read = _text(kind.length)
-    else:
-        read = next(reader for known, reader in _READERS.items() if isinstance(kind, known))
+    read = _reader_of_type(column.type)
 
     def checked(value: Any) -> Any:
         if value is None and column.nullable:
@@ -65,40 +57,40 @@ def _reader(column: Column[Any]) -> Callable[[Any], Any]:
     return checked
 
 
-def _whole(most: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        if type(value) is not int or not 0 <= value <= most:
-            raise _Unfit(f"it must be a whole number of 0 to {most}")
+def _reader_of_type(kind: TypeEngine[Any]) -> Callable[[Any], Any]:
+    match kind:
+        case Integer():
+            most = LARGEST_ID if isinstance(kind, BigInteger) else LARGEST_COUNT
+            return _exactly(int, lambda value: 0 <= value <= most, f"a whole number of 0 to {most}")
+        case String(length=int(longest)):
+            words = f"a text of at most {longest} characters without control characters"
+            return _exactly(str, lambda value: len(value) <= longest and not _CONTROL.search(value), words)
+        case Float():
+            return _exactly(float, math.isfinite, "a finite number")
+        case LargeBinary():
+            return _exactly(bytes, lambda _: True, "bytes")
+        case Boolean():
+            return _boolean
+        case Moment():
+            return _moment
+        case JSON():
+            return _json
+    raise TypeError(f"archives have no columns of type {kind}")
+
+
+def _exactly(kind: type, fits: Callable[[Any], object], words: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if type(value) is not kind or not fits(value):
+            raise _Unfit(f"it must be {words}")
         return value
 
     return read
-
-
-def _text(longest: int | None) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if type(value) is not str or _CONTROL.search(value) or (longest is not None and len(value) > longest):
-            raise _Unfit(f"it must be a text of at most {longest} characters without control characters")
-        return value
-
-    return read
-
-
-def _float(value: Any) -> float:
-    if type(value) is not float or not math.isfinite(value):
-        raise _Unfit("it must be a finite number")
-    return value
 
 
 def _boolean(value: Any) -> bool:
     if type(value) is not int or value not in (0, 1):
         raise _Unfit("it must be 0 or 1")
     return bool(value)
-
-
-def _bytes(value: Any) -> bytes:
-    if type(value) is not bytes:
-        raise _Unfit("it must be bytes")
-    return value
 
 
 def _moment(value: Any) -> datetime:
@@ -143,15 +135,6 @@ def _require_plain(value: Any, depth: int) -> None:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
-
-
-_READERS: dict[Any, Callable[[Any], Any]] = {
-    Float: _float,
-    Boolean: _boolean,
-    LargeBinary: _bytes,
-    Moment: _moment,
-    JSON: _json,
-}
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,7 @@ def check_weights(tables: ArchiveTables, history: History) -> None:
     tables.require_at_most(MOST_WEIGHTS, "weights")
     tables.allow_rows_of("weights")
     stored = _stored_weights(tables, history)
-    for version in history.versions.values():
+    for version in history.values():
         if version.kept:
             for number in {version.base, version.weights} - {0}:
                 require(number in stored, f"the weights that version {version.number} needs are missing")

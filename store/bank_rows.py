@@ -5,6 +5,7 @@ and the bank of an old version can be read exactly as it was.
 """
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
@@ -114,22 +115,13 @@ def class_ids(db: Session, model_id: ModelId, number: int) -> list[int]:
 def _newest_rows(db: Session, model_id: ModelId, number: int, copies: int) -> dict[int, list[Any]]:
     """For each class the newest rows of the lineage, newest first, and the row with which it was last learned anew."""
     chosen = _newest(model_id, number) if copies == 1 else rows_to_read(model_id, number, copies)
+    kept = (Prototype.vector, Prototype.shots, Prototype.restart, Prototype.held_out)
     rows = db.execute(
-        select(
-            Prototype.class_id,
-            Prototype.version,
-            Prototype.vector,
-            Prototype.shots,
-            Prototype.restart,
-            Prototype.held_out,
-        )
+        select(Prototype.class_id, Prototype.version, *kept)
         .where(_chosen(model_id, chosen))
         .order_by(Prototype.class_id, Prototype.version.desc())
     )
-    history: dict[int, list[Any]] = {}
-    for row in rows:
-        history.setdefault(row.class_id, []).append(row)
-    return history
+    return {class_id: list(history) for class_id, history in groupby(rows, key=lambda row: row.class_id)}
 
 
 def _chosen(model_id: ModelId, classes_and_versions: Select[int, VersionNumber]) -> ColumnElement[bool]:
@@ -150,17 +142,9 @@ def rows_to_read(model_id: ModelId, number: int, copies: int, *, since: int = 0)
     order = Prototype.version.desc()
     age = func.row_number().over(partition_by=Prototype.class_id, order_by=order)
     age_of_kind = func.row_number().over(partition_by=[Prototype.class_id, Prototype.restart], order_by=order)
-    ranked = (
-        select(
-            Prototype.class_id,
-            Prototype.version,
-            Prototype.restart,
-            age.label("age"),
-            age_of_kind.label("age_of_kind"),
-        )
-        .where(written_by_lineage(Prototype, model_id, number, since=since))
-        .subquery()
-    )
+    ages = (age.label("age"), age_of_kind.label("age_of_kind"))
+    written = written_by_lineage(Prototype, model_id, number, since=since)
+    ranked = select(Prototype.class_id, Prototype.version, Prototype.restart, *ages).where(written).subquery()
     anew = and_(ranked.c.restart, ranked.c.age_of_kind == 1)
     return select(ranked.c.class_id, ranked.c.version).where(or_(ranked.c.age <= copies, anew))
 

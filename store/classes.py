@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from sqlalchemy import delete, func, insert, null, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, insert, null, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from store.database import batched, images_erased, now
@@ -59,9 +59,7 @@ def add(
 
 def require_free(db: Session, model_id: ModelId, name: str, *, besides: int | None = None) -> None:
     """Raises NameTaken if another class of the model has this name."""
-    taken = db.scalars(
-        select(ClassRow).where(ClassRow.model_id == model_id, ClassRow.name == name, ClassRow.deleted_at.is_(None))
-    ).one_or_none()
+    taken = db.scalars(select(ClassRow).where(_is_living(model_id), ClassRow.name == name)).one_or_none()
     if taken is not None and taken.id != besides:
         raise NameTaken(
             f"the name '{name}' is taken by class {taken.id}; post more images to /classes/{taken.id}/shots, "
@@ -71,8 +69,7 @@ def require_free(db: Session, model_id: ModelId, name: str, *, besides: int | No
 
 def taken_names(db: Session, model_id: ModelId, names: Collection[str]) -> list[str]:
     """Which of these names classes of the model already have, in alphabetical order."""
-    living = db.scalars(select(ClassRow.name).where(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None)))
-    return sorted(set(living).intersection(names))
+    return sorted(set(db.scalars(select(ClassRow.name).where(_is_living(model_id)))).intersection(names))
 
 
 def get(db: Session, model_id: ModelId, class_id: int) -> ClassRow:
@@ -83,19 +80,12 @@ def get(db: Session, model_id: ModelId, class_id: int) -> ClassRow:
 
 
 def page(db: Session, model_id: ModelId, *, after: int, limit: int) -> list[ClassRow]:
-    return list(
-        db.scalars(
-            select(ClassRow)
-            .where(ClassRow.model_id == model_id, ClassRow.id > after, ClassRow.deleted_at.is_(None))
-            .order_by(ClassRow.id)
-            .limit(limit)
-        )
-    )
+    following = select(ClassRow).where(_is_living(model_id), ClassRow.id > after)
+    return list(db.scalars(following.order_by(ClassRow.id).limit(limit)))
 
 
 def count(db: Session, model_id: ModelId) -> int:
-    living = select(func.count()).where(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None))
-    return db.execute(living).scalar_one()
+    return db.execute(select(func.count()).where(_is_living(model_id))).scalar_one()
 
 
 def names(db: Session, model_id: ModelId) -> dict[int, str]:
@@ -125,21 +115,18 @@ def erase(db: Session, model_id: ModelId, class_id: int) -> None:
 
 def waiting(db: Session, model_id: ModelId) -> list[ClassRow]:
     """Classes that wait for a session: none has refined them since their shots last changed."""
-    return list(
-        db.scalars(
-            select(ClassRow)
-            .where(ClassRow.model_id == model_id, ClassRow.status == "provisional", ClassRow.deleted_at.is_(None))
-            .order_by(ClassRow.id)
-        )
-    )
+    provisional = select(ClassRow).where(_is_living(model_id), ClassRow.status == "provisional")
+    return list(db.scalars(provisional.order_by(ClassRow.id)))
 
 
 def living(db: Session, model_id: ModelId) -> dict[int, int]:
     """The classes that are not deleted, each with its revision."""
-    rows = db.execute(
-        select(ClassRow.id, ClassRow.revision).where(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None))
-    )
+    rows = db.execute(select(ClassRow.id, ClassRow.revision).where(_is_living(model_id)))
     return {row.id: row.revision for row in rows}
+
+
+def _is_living(model_id: ModelId) -> ColumnElement[bool]:
+    return and_(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None))
 
 
 def mark_learned(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> None:
@@ -150,11 +137,7 @@ def mark_learned(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> No
 
 
 def add_shots(
-    db: Session,
-    model_id: ModelId,
-    class_id: int,
-    images: Iterable[bytes],
-    scaled: Sequence[bytes | None] | None = None,
+    db: Session, model_id: ModelId, class_id: int, images: Iterable[bytes], scaled: Sequence[bytes | None] | None = None
 ) -> None:
     """Store images of a class, with a smaller copy of each that is costly to decode. Holds one at a time in memory."""
     for data, small in zip(images, scaled or repeat(None), strict=False):

@@ -23,6 +23,7 @@ from store.write_ahead_log import WriteAheadLog
 
 BUSY_SECONDS = 30  # how long a writer waits for another on SQLite
 SECONDS_TO_CONNECT = 5
+POOL_SIZE = 10  # connections to PostgreSQL, and as many more for a short time
 # A machine that freezes or disappears in the middle of a transaction keeps its locks until PostgreSQL ends the
 # transaction. By default that takes two hours, in which nobody could teach the model or take over its session.
 IDLE_SECONDS = 60
@@ -39,11 +40,10 @@ _creating = threading.Lock()
 class Database:
     """One engine for the whole process."""
 
-    def __init__(self, url: str, *, pool_size: int = 10, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, url: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self.url = url
         self.idle_seconds = idle_seconds
-        parsed = make_url(url)
-        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
         file = sqlite_file(url)
         self.write_ahead_log = WriteAheadLog(file) if file else None
         if self.is_sqlite:
@@ -60,8 +60,8 @@ class Database:
             self.engine = create_engine(
                 url,
                 hide_parameters=True,
-                pool_size=pool_size,
-                max_overflow=pool_size,
+                pool_size=POOL_SIZE,
+                max_overflow=POOL_SIZE,
                 pool_pre_ping=True,  # after a restart of the server no request fails
                 connect_args={"connect_timeout": SECONDS_TO_CONNECT},
             )

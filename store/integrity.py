@@ -9,17 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import (
-    Connection,
-    ForeignKeyConstraint,
-    and_,
-    create_engine,
-    exists,
-    func,
-    inspect,
-    select,
-    text,
-)
+from sqlalchemy import Connection, ForeignKeyConstraint, and_, create_engine, exists, func, inspect, select, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 

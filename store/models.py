@@ -20,7 +20,7 @@ from sqlalchemy import (
     TypeDecorator,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 ModelId = NewType("ModelId", int)
 SessionId = NewType("SessionId", int)
@@ -59,6 +59,15 @@ class Base(DeclarativeBase):
     type_annotation_map = {datetime: Moment, dict[str, Any]: JSON, bytes: LargeBinary}  # noqa: RUF012
 
 
+def _unique_where(condition: str, name: str, *columns: str) -> Index:
+    """Of the rows that meet the condition, no two have the same values in these columns."""
+    return Index(name, *columns, unique=True, sqlite_where=text(condition), postgresql_where=text(condition))
+
+
+def _of_class() -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE")
+
+
 class Model(Base):
     """A named learner. Its row is also the lock under which its versions are numbered."""
 
@@ -80,14 +89,7 @@ class ClassRow(Base):
 
     __tablename__ = "classes"
     __table_args__ = (
-        Index(
-            "uq_classes_living_name",
-            "model_id",
-            "name",
-            unique=True,
-            sqlite_where=text("deleted_at IS NULL"),
-            postgresql_where=text("deleted_at IS NULL"),
-        ),
+        _unique_where("deleted_at IS NULL", "uq_classes_living_name", "model_id", "name"),
         CheckConstraint("status IN ('provisional', 'learned')", name="status"),
     )
 
@@ -103,37 +105,31 @@ class ClassRow(Base):
     deleted_at: Mapped[datetime | None]
 
 
-class Shot(Base):
+class _ImageColumns:
+    @declared_attr.directive
+    def __table_args__(cls) -> tuple[ForeignKeyConstraint, Index]:  # noqa: N805
+        return _of_class(), Index(None, "model_id", "class_id")
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    model_id: Mapped[ModelId] = mapped_column(BigInteger)
+    class_id: Mapped[int] = mapped_column(Integer)
+    sha256: Mapped[str] = mapped_column(String(64))
+    data: Mapped[bytes]
+
+
+class Shot(_ImageColumns, Base):
     """An image that a class was taught with."""
 
     __tablename__ = "shots"
-    __table_args__ = (
-        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
-        Index(None, "model_id", "class_id"),
-    )
 
-    id: Mapped[int] = mapped_column(_Id, primary_key=True)
-    model_id: Mapped[ModelId] = mapped_column(BigInteger)
-    class_id: Mapped[int] = mapped_column(Integer)
-    sha256: Mapped[str] = mapped_column(String(64))
-    data: Mapped[bytes]
-    scaled: Mapped[bytes | None]  # a smaller copy that is enough for a session, if decoding the image is costly
+    # A smaller copy that is enough for a session, if decoding the image is costly.
+    scaled: Mapped[bytes | None] = mapped_column(sort_order=1)
 
 
-class GuardImage(Base):
+class GuardImage(_ImageColumns, Base):
     """An image of a base class that was held out of its training."""
 
     __tablename__ = "guard_images"
-    __table_args__ = (
-        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
-        Index(None, "model_id", "class_id"),
-    )
-
-    id: Mapped[int] = mapped_column(_Id, primary_key=True)
-    model_id: Mapped[ModelId] = mapped_column(BigInteger)
-    class_id: Mapped[int] = mapped_column(Integer)
-    sha256: Mapped[str] = mapped_column(String(64))
-    data: Mapped[bytes]
 
 
 class SessionRow(Base):
@@ -144,20 +140,10 @@ class SessionRow(Base):
         CheckConstraint("status IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="status"),
         Index(None, "model_id", "status"),
         Index(None, "status", "ready_at"),
-        Index(  # the database itself ensures that one session of a model runs at a time
-            "uq_sessions_running",
-            "model_id",
-            unique=True,
-            sqlite_where=text("status = 'running'"),
-            postgresql_where=text("status = 'running'"),
-        ),
-        Index(  # a burst of teaching joins the session that waits
-            "uq_sessions_queued",
-            "model_id",
-            unique=True,
-            sqlite_where=text("status = 'queued'"),
-            postgresql_where=text("status = 'queued'"),
-        ),
+        # The database itself ensures that one session of a model runs at a time.
+        _unique_where("status = 'running'", "uq_sessions_running", "model_id"),
+        # A burst of teaching joins the session that waits.
+        _unique_where("status = 'queued'", "uq_sessions_queued", "model_id"),
         {"sqlite_autoincrement": True},  # an id is never used again, or an old attempt could match another session
     )
 
@@ -236,10 +222,7 @@ class Prototype(Base):
     """A class's prototype as of one version, written only if it changed. Without a vector: the class was deleted."""
 
     __tablename__ = "prototypes"
-    __table_args__ = (
-        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
-        Index(None, "model_id", "version"),
-    )
+    __table_args__ = (_of_class(), Index(None, "model_id", "version"))
 
     model_id: Mapped[ModelId] = mapped_column(BigInteger, primary_key=True)
     class_id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
@@ -254,10 +237,7 @@ class Statistics(Base):
     """Running μ and Σ (as a factor) of a class's copies, if they hold more than a single prototype does."""
 
     __tablename__ = "statistics"
-    __table_args__ = (
-        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
-        Index(None, "model_id", "version"),
-    )
+    __table_args__ = (_of_class(), Index(None, "model_id", "version"))
 
     model_id: Mapped[ModelId] = mapped_column(BigInteger, primary_key=True)
     class_id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)

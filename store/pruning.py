@@ -26,37 +26,23 @@ def prune(db: Session, model: Model, keep: int) -> list[int]:
     if dropped:
         _drop_unread_prototypes(db, model.id)
     # Only learning reads statistics. For a class that the last two sessions did not touch, its copies serve as well.
-    db.execute(
-        delete(Statistics).where(
-            Statistics.model_id == model.id, Statistics.version.not_in([*refined[:2], in_use, UNTAUGHT])
-        )
-    )
+    unread = Statistics.version.not_in([*refined[:2], in_use, UNTAUGHT])
+    db.execute(delete(Statistics).where(Statistics.model_id == model.id, unread))
     return dropped
 
 
 def _newest_refined(db: Session, model_id: ModelId, limit: int) -> list[int]:
     """The newest refined versions that are kept, newest first."""
-    return list(
-        db.scalars(
-            select(Version.number)
-            .where(Version.model_id == model_id, Version.kept, Version.kind == "incremental")
-            .order_by(Version.number.desc())
-            .limit(limit)
-        )
-    )
+    refined = (Version.model_id == model_id, Version.kept, Version.kind == "incremental")
+    return list(db.scalars(select(Version.number).where(*refined).order_by(Version.number.desc()).limit(limit)))
 
 
 def _older_weights(db: Session, model_id: ModelId, number: int, *, besides: int) -> list[int]:
     """Refined versions older than this one whose weights are stored. Reads the table of weights, which stays small."""
-    return list(
-        db.scalars(
-            select(Weights.version)
-            .join(Version, and_(Version.model_id == Weights.model_id, Version.number == Weights.version))
-            .where(Weights.model_id == model_id, Weights.version < number, Weights.version != besides)
-            .where(Version.kind == "incremental")
-            .order_by(Weights.version)
-        )
-    )
+    version = and_(Version.model_id == Weights.model_id, Version.number == Weights.version)
+    older = (Weights.model_id == model_id, Weights.version < number, Weights.version != besides)
+    refined = select(Weights.version).join(Version, version).where(*older, Version.kind == "incremental")
+    return list(db.scalars(refined.order_by(Weights.version)))
 
 
 def _drop_content(db: Session, model_id: ModelId, weights: Sequence[int]) -> list[int]:
@@ -74,17 +60,12 @@ def _drop_content(db: Session, model_id: ModelId, weights: Sequence[int]) -> lis
 def _drop_unread_prototypes(db: Session, model_id: ModelId) -> None:
     """Keep what the kept versions wrote, and what the first of each run of kept versions reads from before it."""
     version = and_(Version.model_id == Prototype.model_id, Version.number == Prototype.version)
-    rows = db.execute(
-        select(Prototype.class_id, Prototype.version)
-        .join(Version, version)
-        .where(Prototype.model_id == model_id, ~Version.kept)
-    )
-    unread = {(class_id, number) for class_id, number in rows}
+    dropped = select(Prototype.class_id, Prototype.version).join(Version, version).where(~Version.kept)
+    unread = set(db.execute(dropped.where(Prototype.model_id == model_id)).tuples())
     for first in _first_kept(db, model_id):
         if unread:
             oldest = min(number for _, number in unread)
-            read = db.execute(rows_to_read(model_id, first, COPIES, since=oldest))
-            unread -= {(class_id, number) for class_id, number in read}
+            unread -= set(db.execute(rows_to_read(model_id, first, COPIES, since=oldest)).tuples())
     if unread:
         own = (Prototype.class_id == bindparam("its_class"), Prototype.version == bindparam("its_version"))
         db.connection().execute(
@@ -96,10 +77,6 @@ def _drop_unread_prototypes(db: Session, model_id: ModelId) -> None:
 def _first_kept(db: Session, model_id: ModelId) -> list[int]:
     """Kept versions whose parent is not kept."""
     parent = aliased(Version)
-    return list(
-        db.scalars(
-            select(Version.number)
-            .join(parent, and_(parent.model_id == Version.model_id, parent.number == Version.parent))
-            .where(Version.model_id == model_id, Version.kept, ~parent.kept)
-        )
-    )
+    first = (Version.model_id == model_id, Version.kept, ~parent.kept)
+    own_parent = and_(parent.model_id == Version.model_id, parent.number == Version.parent)
+    return list(db.scalars(select(Version.number).join(parent, own_parent).where(*first)))

@@ -23,36 +23,24 @@ LONGEST_LEASE = timedelta(minutes=10)  # or ten times a worker's own, if that is
 
 
 def enqueue(
-    db: Session,
-    model: Model,
-    *,
-    delay: float,
-    patience: float,
-    queue: str = ANYWHERE,
-    request_id: str | None = None,
+    db: Session, model: Model, *, delay: float, patience: float, queue: str = ANYWHERE, request_id: str | None = None
 ) -> SessionRow:
     """The model's queued session, created if there is none; the caller holds the model's lock.
 
     Each call postpones the start by `delay` seconds, at most until `patience` seconds after the first call.
     """
     moment = now(db)
-    queued = db.scalars(
-        select(SessionRow).where(SessionRow.model_id == model.id, SessionRow.status == "queued").with_for_update()
-    ).one_or_none()
+    ready = moment + timedelta(seconds=delay)
+    waiting = select(SessionRow).where(SessionRow.model_id == model.id, SessionRow.status == "queued")
+    queued = db.scalars(waiting.with_for_update()).one_or_none()
     if queued is None:
         queued = SessionRow(
-            model_id=model.id,
-            status="queued",
-            queue=queue,
-            ready_at=moment + timedelta(seconds=delay),
-            request_id=request_id,
-            created_at=moment,
+            model_id=model.id, status="queued", queue=queue, ready_at=ready, request_id=request_id, created_at=moment
         )
         db.add(queued)
-        db.flush()
-        return queued
-    latest = queued.created_at + timedelta(seconds=patience)
-    queued.ready_at = max(queued.ready_at, min(moment + timedelta(seconds=delay), latest))
+    else:
+        latest = queued.created_at + timedelta(seconds=patience)
+        queued.ready_at = max(queued.ready_at, min(ready, latest))
     db.flush()
     return queued
 
@@ -160,10 +148,10 @@ def finish(
     verdict: str | None = None,
     reason: str | None = None,
     version: int | None = None,
-    error: str | None = None,
 ) -> None:
-    row = fenced(db, session_id, attempt)
-    _end(db, row, status, {"verdict": verdict, "reason": reason, "version": version, "error": error})
+    outcome = {"verdict": verdict, "reason": reason, "version": version}
+    given = {name: value for name, value in outcome.items() if value is not None}
+    _end(db, fenced(db, session_id, attempt), status, given)
 
 
 def record_failure(db: Session, session_id: SessionId, attempt: int, error: str, *, attempts: int) -> bool:
@@ -205,10 +193,9 @@ def _end(db: Session, row: SessionRow, status: str, outcome: dict[str, Any]) -> 
     row.lease_until = None
     row.error = None  # of an earlier attempt
     for name, value in outcome.items():
-        if value is not None:
-            setattr(row, name, value)
+        setattr(row, name, value)
     db.flush()
-    _add_event(db, row.id, status, {name: value for name, value in outcome.items() if value is not None})
+    _add_event(db, row.id, status, outcome)
     _forget_old_events(db, row.model_id)
 
 

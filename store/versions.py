@@ -54,18 +54,13 @@ def add(db: Session, model: Model, new: NewVersion) -> Version:
     db.flush()
     if new.weights is not None:
         db.add(Weights(model_id=model.id, version=number, data=new.weights))
-    if new.prototypes:
-        db.execute(insert(Prototype), [_values(model.id, number, row) for row in new.prototypes])
-    if new.statistics:
-        db.execute(insert(Statistics), [_values(model.id, number, row) for row in new.statistics])
+    for table, rows in ((Prototype, new.prototypes), (Statistics, new.statistics)):
+        if rows:
+            db.execute(insert(table), [{"model_id": model.id, "version": number, **row.__dict__} for row in rows])
     if new.serve:
         model.head = number
     db.flush()
     return version
-
-
-def _values(model_id: ModelId, number: VersionNumber, row: PrototypeRow | StatisticsRow) -> dict[str, Any]:
-    return {"model_id": model_id, "version": number, **row.__dict__}
 
 
 def get(db: Session, model_id: ModelId, number: int) -> Version:

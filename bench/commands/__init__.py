@@ -1,17 +1,14 @@
-"""`protoquad bench`: one file for each command. The command line finds `app` through an entry point."""
+"""`protoquad bench`: the commands, one function each. The command line finds `app` through an entry point."""
 
 import typer
 
 from bench.commands.checkouts_command import checkouts
-from bench.commands.classes_command import classes
 from bench.commands.cost_command import cost
 from bench.commands.few_shots_command import few_shots
 from bench.commands.fscil_command import fscil
 from bench.commands.load_command import load
-from bench.commands.overheads_command import overheads
+from bench.commands.service_commands import classes, overheads, swaps, teaching
 from bench.commands.settings_command import settings
-from bench.commands.swaps_command import swaps
-from bench.commands.teaching_command import teaching
 from bench.commands.tune_command import tune
 
 app = typer.Typer(

@@ -77,6 +77,5 @@ def _print(one: CheckoutResults) -> None:
         )
     console.print(table)
     for name in list(one.rounds)[1:]:
-        throughput = " ".join(f"{ratio:.2f}" for ratio in one.throughput_ratios(name))
-        p99 = " ".join(f"{ratio:.2f}" for ratio in one.p99_ratios(name))
+        throughput, p99 = (" ".join(f"{ratio:.2f}" for ratio in ratios) for ratios in one.ratios(name))
         print_line(f"{name}, by round: throughput {throughput}; p99 {p99}")

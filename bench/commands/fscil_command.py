@@ -1,7 +1,7 @@
 """`protoquad bench fscil`: accuracy by session, beside published results."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ from bench.commands.run_options import (
 )
 from bench.datasets import load
 from bench.display import console, print_line, result_table, summary
-from bench.fscil import RunResult, run
+from bench.fscil import run
 from bench.methods import METHODS, Setup
 from bench.overrides import override, split_settings
 from bench.plot import plot_accuracy
@@ -56,18 +56,12 @@ def fscil(
     name = options.name or _name(setup, backbone, draw)
     bytes_per_class = PrototypeBank.empty(network.dim, setup.base.copies).bytes_per_class
     about = {"dataset": dataset, "draw": draw, "backbone": backbone, "bytes_per_class": bytes_per_class}
-    _show(out / f"{name}.json", result, setup, about)
-
-
-def _show(file: Path, result: RunResult, setup: Setup, about: dict[str, Any]) -> None:
-    dataset = about["dataset"]
-    others = published(dataset)
-    console.print(result_table(setup.method, result.evaluation, others))
+    rivals = published(dataset)
+    console.print(result_table(setup.method, result.evaluation, rivals))
     print_line(summary(result.evaluation))
-    results.write(file, results.as_json(result, setup, about))
-    plot = file.with_suffix(".png")
-    plot_accuracy(plot, file.stem, result.evaluation.accuracy, others, f"{dataset}: accuracy by session")
-    print_line(f"results: {file}\nplot:    {plot}")
+    results.save(out, name, results.as_json(result, setup, about))
+    plot_accuracy(out / f"{name}.png", name, result.evaluation.accuracy, rivals, f"{dataset}: accuracy by session")
+    print_line(f"results: {out / name}.json\nplot:    {out / name}.png")
 
 
 def _name(setup: Setup, backbone: str, draw: int | None) -> str:

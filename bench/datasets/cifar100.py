@@ -15,10 +15,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from bench.datasets import hundred_classes
-from bench.datasets.data_error import DataError
 from bench.datasets.files import require_folder
 from bench.datasets.pickles import read_pickle
-from bench.datasets.stream import DatasetImage, Stream
+from bench.datasets.stream import DataError, DatasetImage, Stream
 
 Pixels = npt.NDArray[np.uint8]
 SIDE = 32
@@ -36,7 +35,7 @@ def load(root: Path, draw: int | None = None, seed: int = 0) -> Stream:
 
 
 def _class_names(file: Path) -> dict[int, str]:
-    names = _entry(file, "fine_label_names")
+    names = _entry(read_pickle(file), file, "fine_label_names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DataError(f"{file} has no list of class names in 'fine_label_names'; it is not CIFAR-100's")
     return dict(enumerate(names))
@@ -44,7 +43,7 @@ def _class_names(file: Path) -> dict[int, str]:
 
 def _images(file: Path, classes: int) -> list[DatasetImage]:
     content = read_pickle(file)
-    pixels, labels = _entry_of(content, file, "data"), _entry_of(content, file, "fine_labels")
+    pixels, labels = _entry(content, file, "data"), _entry(content, file, "fine_labels")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (ROW,):
         raise DataError(f"{file}: 'data' is not an array of bytes with {ROW} for each image")
     if not isinstance(labels, list) or len(labels) != len(pixels):
@@ -57,11 +56,7 @@ def _images(file: Path, classes: int) -> list[DatasetImage]:
     ]
 
 
-def _entry(file: Path, key: str) -> Any:
-    return _entry_of(read_pickle(file), file, key)
-
-
-def _entry_of(content: Any, file: Path, key: str) -> Any:
+def _entry(content: Any, file: Path, key: str) -> Any:
     if not isinstance(content, dict) or key not in content:
         raise DataError(f"{file} has no {key!r}; it is not a file of CIFAR-100")
     return content[key]

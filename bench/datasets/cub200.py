@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from bench.datasets.data_error import DataError
 from bench.datasets.files import file_image, images_in, read_lines, require_folder
 from bench.datasets.session_split import draw_shots, without
-from bench.datasets.stream import DatasetImage, Session, Stream
+from bench.datasets.stream import DataError, DatasetImage, Session, Stream
 
 
 def load(root: Path, draw: int | None = None, seed: int = 0) -> Stream:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bench.datasets.data_error import DataError
-from bench.datasets.stream import DatasetImage
+from bench.datasets.stream import DataError, DatasetImage
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 

@@ -9,10 +9,9 @@ Classes, base session and test images are the same either way.
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from bench.datasets.data_error import DataError
 from bench.datasets.files import read_lines
 from bench.datasets.session_split import Pools, by_class, chunks, cut, draw_shots
-from bench.datasets.stream import DatasetImage, Stream
+from bench.datasets.stream import DataError, DatasetImage, Stream
 
 CLASSES, BASE_CLASSES, WAYS, SHOTS = 100, 60, 5, 5
 
@@ -41,11 +40,7 @@ def stream_of(
 def _check(name: str, class_names: Mapping[int, str], train: Pools, test: Pools) -> None:
     if len(class_names) != CLASSES:
         raise DataError(f"{name} has {len(class_names)} classes here; it needs {CLASSES}")
-    short = [
-        title
-        for class_id, title in class_names.items()
-        if len(train.get(class_id, ())) < SHOTS or not test.get(class_id)
-    ]
+    short = [title for c, title in class_names.items() if len(train.get(c, ())) < SHOTS or not test.get(c)]
     if short:
         raise DataError(
             f"{name} has too few images of {', '.join(short)}; "

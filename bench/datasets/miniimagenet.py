@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.datasets import hundred_classes
-from bench.datasets.data_error import DataError
 from bench.datasets.files import class_folders, file_image, images_in, read_lines, require_folder
-from bench.datasets.stream import DatasetImage, Stream
+from bench.datasets.stream import DataError, DatasetImage, Stream
 
 Labelled = list[tuple[Path, str]]
 
@@ -22,15 +21,9 @@ def load(root: Path, draw: int | None = None, seed: int = 0) -> Stream:
     require_folder(root, "split/ and images/, or train/ and test/, of miniImageNet")
     train, test = _from_tables(root) if (root / "split" / "train.csv").is_file() else _from_folders(root)
     ids = {label: number for number, label in enumerate(dict.fromkeys(label for _, label in train))}
-    return hundred_classes.stream_of(
-        "miniimagenet",
-        {number: label for label, number in ids.items()},
-        _images(root, train, ids),
-        _images(root, test, ids),
-        split=root / "split",
-        draw=draw,
-        seed=seed,
-    )
+    names = {number: label for label, number in ids.items()}
+    images = [_images(root, part, ids) for part in (train, test)]
+    return hundred_classes.stream_of("miniimagenet", names, *images, split=root / "split", draw=draw, seed=seed)
 
 
 def _from_tables(root: Path) -> tuple[Labelled, Labelled]:

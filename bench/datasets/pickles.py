@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.datasets.data_error import DataError
+from bench.datasets.stream import DataError
 
 _rebuild_array = np.empty(0).__reduce__()[0]  # numpy's own, whatever its module is called in this release
 _ALLOWED = {

@@ -7,9 +7,8 @@ images of the base session are never read.
 from collections.abc import Sequence
 from itertools import pairwise
 
-from bench.datasets.data_error import DataError
 from bench.datasets.session_split import Pools, by_class, cut, draw_shots, hold_out, random_for, without
-from bench.datasets.stream import Session, Stream
+from bench.datasets.stream import DataError, Session, Stream
 
 
 def carve(

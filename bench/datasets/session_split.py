@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
-from bench.datasets.data_error import DataError
-from bench.datasets.stream import DatasetImage, Session
+from bench.datasets.stream import DataError, DatasetImage, Session
 
 Item = TypeVar("Item")
 Pools = Mapping[int, Sequence[DatasetImage]]  # images by class id
@@ -38,12 +37,9 @@ def draw_shots(pool: Sequence[DatasetImage], shots: int, *, seed: int, draw: int
 
 def hold_out(pool: Sequence[DatasetImage], share: float, *, seed: int) -> tuple[list[DatasetImage], list[DatasetImage]]:
     """One class in two parts: images to train on, and images held out to test on."""
-    held = random_for(seed, "held out", pool[0].class_id).sample(pool, held_size(len(pool), share))
+    size = max(1, round(len(pool) * share))
+    held = random_for(seed, "held out", pool[0].class_id).sample(pool, size)
     return without(pool, held), held
-
-
-def held_size(images: int, share: float) -> int:
-    return max(1, round(images * share))
 
 
 def without(pool: Sequence[DatasetImage], removed: Iterable[DatasetImage]) -> list[DatasetImage]:

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from bench.datasets.data_error import DataError
+from core.errors import ProtoquadError
+
+
+class DataError(ProtoquadError):
+    """The files of a data set are missing, malformed or too few; the message says which and what to do."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,6 @@ class Stream:
     @property
     def base(self) -> Session:
         return self.sessions[0]
-
-    @property
-    def incremental(self) -> tuple[Session, ...]:
-        return self.sessions[1:]
 
 
 def _check_session(name: str, session: Session) -> None:

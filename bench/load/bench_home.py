@@ -5,6 +5,7 @@ every checkout, and the benchmarks need no module that reads or writes the datab
 """
 
 import os
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,11 +71,7 @@ def make_home(
 
     No session waits, so that a load measures predictions only.
     """
-    home.mkdir(parents=True)
-    with (
-        servers.protoquad(home, backbone, home / "making.log", checkout=checkout) as server,
-        client_of(server) as client,
-    ):
+    with servers.protoquad(home, backbone, checkout=checkout) as server, client_of(server) as client:
         teach(client, "class 1", [shot(0, 0)]).raise_for_status()
     with _writing(home) as database:
         _replace_classes(database, prototypes)
@@ -91,6 +88,11 @@ def add_history(home: Path, versions: int) -> None:
     """Further versions of a home that has one; they change nothing."""
     with _writing(home) as database:
         _add_versions(database, "provisional", versions)
+
+
+def copy_home(home: Path, to: Path) -> None:
+    to.mkdir()
+    shutil.copy(home / DATABASE, to)
 
 
 @contextmanager

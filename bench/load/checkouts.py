@@ -5,7 +5,6 @@ the oldest. While one is measured the others are paused. Only ratios within a ro
 machine changes over time.
 """
 
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from bench.load import servers
-from bench.load.bench_home import DATABASE, make_home, make_prototypes
+from bench.load.bench_home import copy_home, make_home, make_prototypes
 from bench.load.measurement import Load, LoadResult, Report, measure
 from bench.load.sample_images import LARGE, SMALL, jpegs
 from bench.load.servers import Checkout, Server
@@ -62,18 +61,13 @@ class CheckoutResults:
     rounds: dict[str, list[LoadResult]] = field(default_factory=dict)  # by checkout
     megabytes: dict[str, float] = field(default_factory=dict)
 
-    def throughput_ratios(self, name: str) -> list[float]:
-        return [own.rate / first.rate for own, first in self._pairs(name)]
-
-    def p99_ratios(self, name: str) -> list[float]:
-        return [own.p99 / first.p99 for own, first in self._pairs(name)]
-
-    def _pairs(self, name: str) -> list[tuple[LoadResult, LoadResult]]:
-        first = next(iter(self.rounds.values()))
-        return list(zip(self.rounds[name], first, strict=True))
+    def ratios(self, name: str) -> tuple[list[float], list[float]]:
+        """Of throughput and of p99."""
+        pairs = list(zip(self.rounds[name], next(iter(self.rounds.values())), strict=True))
+        return [own.rate / first.rate for own, first in pairs], [own.p99 / first.p99 for own, first in pairs]
 
     def summary(self, name: str) -> dict[str, Any]:
-        throughput, p99 = self.throughput_ratios(name), self.p99_ratios(name)
+        throughput, p99 = self.ratios(name)
         return {
             "throughput_ratio": round(median(throughput), 3),
             "throughput_ratios": [round(ratio, 3) for ratio in throughput],
@@ -126,12 +120,11 @@ def _start_all(
     """All are paused."""
     homes = [folder / checkout.name for checkout in checkouts]
     make_home(homes[0], backbone, prototypes, checkout=checkouts[0])
-    for home in homes[1:]:
-        home.mkdir()
-        shutil.copy(homes[0] / DATABASE, home)
     running = []
     for checkout, home in zip(checkouts, homes, strict=True):
-        running.append(stack.enter_context(servers.protoquad(home, backbone, home / "log", checkout=checkout)))
+        if home is not homes[0]:
+            copy_home(homes[0], home)
+        running.append(stack.enter_context(servers.protoquad(home, backbone, checkout=checkout)))
         running[-1].pause()
     return running
 

@@ -101,7 +101,7 @@ def _server(backbone: str, classes: int, images: Sequence[bytes], folder: Path) 
     prototypes = make_prototypes(backbone, images, classes)
     save_prototypes(folder / "prototypes.safetensors", prototypes)
     make_home(folder / "home", backbone, prototypes)
-    return servers.protoquad(folder / "home", backbone, folder / "protoquad.log")
+    return servers.protoquad(folder / "home", backbone)
 
 
 def _measure_teaching(results: ClassCountResults, server: Server, database: Path, teachings: int) -> None:

@@ -93,10 +93,8 @@ def compare_servers(backbone: str, classes: int, folder: Path, length: Length, r
     save_prototypes(file, prototypes)
     make_home(folder / "home", backbone, prototypes)
     with ExitStack() as stack:
-        starting = [
-            servers.protoquad(folder / "home", backbone, folder / "protoquad.log"),
-            *(servers.peer(name, backbone, file, folder / f"{name}.log") for name in PEERS),
-        ]
+        peers = [servers.peer(name, backbone, file) for name in PEERS]
+        starting = [servers.protoquad(folder / "home", backbone), *peers]
         with ThreadPoolExecutor() as pool:  # in parallel: each start uses one core most of the time
             limit = pool.submit(stack.enter_context, InProcess.start(backbone, file, small))
             running = list(pool.map(stack.enter_context, starting))

@@ -10,7 +10,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from pathlib import Path
@@ -29,85 +29,72 @@ BATCH = 8
 Quantity = Literal["images per second", "milliseconds for one", "milliseconds for five"]
 
 
-class Engine:
+class Limit:
     """The network and the nearest class mean, compiled as in the service."""
 
-    def __init__(self, classifier: Classifier) -> None:
+    def __init__(self, classifier: Classifier, images: Sequence[bytes]) -> None:
+        self.classifier = classifier
+        self.images = images
         backbone = classifier.backbone
         image = backbone.framing.blank()
         with torch.no_grad():
             activation = backbone.trunk(image)
         self.trunk = compile_module(backbone.trunk, image, device=torch.device("cpu"))
         self.tail = compile_module(backbone.tail, activation, device=torch.device("cpu"), latency=False)
-        self.nearest = classifier.nearest
 
-    def __call__(self, images: Tensor) -> int:
-        return len(self.nearest.predict(self.tail(self.trunk(images)), 5))
+    def measure(self, quantity: Quantity, seconds: float) -> float:
+        if quantity == "images per second":
+            return self._images_per_second(seconds)
+        if quantity == "milliseconds for one":
+            source = cycle(self.images)
+            return _milliseconds(lambda: self._predict(self._inputs(islice(source, 1))), seconds)
+        five = self._inputs(self.images[:5])  # the network alone, without decoding
+        return _milliseconds(lambda: self._predict(five), seconds)
 
-    def on_one_core(self, images: Tensor) -> int:
-        activations = throughput_mode(self.trunk)(images)
-        return len(self.nearest.predict(throughput_mode(self.tail)(activations), 5))
+    def _images_per_second(self, seconds: float) -> float:
+        """Threads that decode and compute batches without waiting for anybody.
 
-
-def images_per_second(engine: Engine, classifier: Classifier, images: Sequence[bytes], seconds: float) -> float:
-    """Threads that decode and compute batches without waiting for anybody.
-
-    There are two more threads than cores: with fewer, cores are idle whenever two threads need the Python lock.
-    """
-    end = time.perf_counter() + seconds
-    threads = usable_cores() + 2
-
-    def batches(number: int) -> int:
-        source, done = islice(cycle(images), number, None), 0
-        while time.perf_counter() < end:
-            done += engine.on_one_core(torch.stack([classifier.input_of(data) for data in islice(source, BATCH)]))
-        return done
-
-    begin = time.perf_counter()
-    with ThreadPoolExecutor(threads) as pool:
-        done = sum(pool.map(batches, range(threads)))
-    return done / (time.perf_counter() - begin)
-
-
-def milliseconds_for_one(engine: Engine, classifier: Classifier, images: Sequence[bytes], seconds: float) -> float:
-    took, end = [], time.perf_counter() + seconds
-    for data in cycle(images):
+        There are two more threads than cores: with fewer, cores are idle whenever two threads need the Python lock.
+        """
         begin = time.perf_counter()
-        if begin > end:
-            break
-        engine(classifier.input_of(data)[None])
-        took.append(time.perf_counter() - begin)
-    return 1000 * statistics.median(took)
+        threads = usable_cores() + 2
+
+        def batches(number: int) -> int:
+            source, done = islice(cycle(self.images), number, None), 0
+            while time.perf_counter() < begin + seconds:
+                done += self._predict(self._inputs(islice(source, BATCH)), one_core=True)
+            return done
+
+        with ThreadPoolExecutor(threads) as pool:
+            done = sum(pool.map(batches, range(threads)))
+        return done / (time.perf_counter() - begin)
+
+    def _inputs(self, images: Iterable[bytes]) -> Tensor:
+        return torch.stack([self.classifier.input_of(data) for data in images])
+
+    def _predict(self, inputs: Tensor, *, one_core: bool = False) -> int:
+        trunk, tail = (throughput_mode(part) if one_core else part for part in (self.trunk, self.tail))
+        return len(self.classifier.nearest.predict(tail(trunk(inputs)), 5))
 
 
-def milliseconds_for_five(engine: Engine, classifier: Classifier, images: Sequence[bytes], seconds: float) -> float:
-    """The network alone, without decoding."""
-    batch = torch.stack([classifier.input_of(data) for data in images[:5]])
+def _milliseconds(work: Callable[[], object], seconds: float) -> float:
+    """The median of many calls."""
     took, end = [], time.perf_counter() + seconds
     while (begin := time.perf_counter()) < end:
-        engine(batch)
+        work()
         took.append(time.perf_counter() - begin)
     return 1000 * statistics.median(took)
-
-
-MEASURES = {
-    "images per second": images_per_second,
-    "milliseconds for one": milliseconds_for_one,
-    "milliseconds for five": milliseconds_for_five,
-}
 
 
 def _serve(backbone: str, prototypes: str) -> None:
     images = [base64.b64decode(one) for one in json.loads(sys.stdin.readline())]
     torch.set_num_threads(1)
-    classifier = Classifier(backbone, Path(prototypes))
-    engine = Engine(classifier)
-    print(images_per_second(engine, classifier, images, 0.5), flush=True)  # the first calls are slow
+    limit = Limit(Classifier(backbone, Path(prototypes)), images)
+    print(limit.measure("images per second", 0.5), flush=True)  # the first calls are slow
     for line in sys.stdin:
         request = json.loads(line)
-        measure = MEASURES[request["quantity"]]
-        measure(engine, classifier, images, request["warm"])
-        print(round(measure(engine, classifier, images, request["seconds"]), 3), flush=True)
+        limit.measure(request["quantity"], request["warm"])
+        print(round(limit.measure(request["quantity"], request["seconds"]), 3), flush=True)
 
 
 if __name__ == "__main__":

@@ -33,9 +33,15 @@ class _Tally:
         self.wrong = 0
         self.first_error: str | None = None
 
-    def add_error(self, error: BaseException) -> None:
-        self.wrong += 1
-        self.first_error = self.first_error or f"{type(error).__name__}: {error}"
+    async def is_answered(self, client: PredictClient, request: PredictRequest) -> bool:
+        """Send a request; count it as wrong unless it gets the right answer."""
+        try:
+            await client.predict(request)
+        except (WrongAnswer, aiohttp.ClientError, OSError) as error:
+            self.wrong += 1
+            self.first_error = self.first_error or f"{type(error).__name__}: {error}"
+            return False
+        return True
 
     def result(self, seconds: float) -> LoadResult:
         ordered = sorted(self.seconds) or [float("nan")]
@@ -58,15 +64,10 @@ async def run_callers(client: PredictClient, requests: Sequence[PredictRequest],
             sent = time.perf_counter()
             if sent >= end or (stop and stop.exists()):
                 return
-            try:
-                await client.predict(requests[turn % len(requests)])
-            except (WrongAnswer, aiohttp.ClientError, OSError) as error:
-                tally.add_error(error)
+            if not await tally.is_answered(client, requests[turn % len(requests)]):
                 await asyncio.sleep(SECONDS_AFTER_ERROR)
-            else:
-                answered = time.perf_counter()
-                if begin <= answered <= end:
-                    tally.seconds.append(answered - sent)
+            elif begin <= (answered := time.perf_counter()) <= end:
+                tally.seconds.append(answered - sent)
 
     await asyncio.gather(*(run_caller(number) for number in range(callers)))
     return tally.result(min(load.seconds, time.perf_counter() - begin))
@@ -86,13 +87,8 @@ async def run_rate(
     measured = start + load.warm
 
     async def send(request: PredictRequest, planned: float) -> None:
-        try:
-            await client.predict(request)
-        except (WrongAnswer, aiohttp.ClientError, OSError) as error:
-            tally.add_error(error)
-        else:
-            if planned >= measured:
-                tally.seconds.append(time.perf_counter() - planned)
+        if await tally.is_answered(client, request) and planned >= measured:
+            tally.seconds.append(time.perf_counter() - planned)
 
     for number in count():
         if planned >= measured + load.seconds or len(waiting) >= MOST_WAITING:

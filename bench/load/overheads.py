@@ -1,6 +1,5 @@
 """Overheads that must stay small: each is a ratio of two times measured in turns, and has a limit."""
 
-import shutil
 import socket
 import time
 from collections import defaultdict
@@ -13,7 +12,7 @@ from statistics import median
 import httpx
 
 from bench.load import servers
-from bench.load.bench_home import DATABASE, add_history, client_of, make_home, make_prototypes, teach
+from bench.load.bench_home import add_history, client_of, copy_home, make_home, make_prototypes, teach
 from bench.load.measurement import Report
 from bench.load.sample_images import SMALL, jpegs, shot
 from core.image_cost import inspect
@@ -83,13 +82,12 @@ def _start_all(backbone: str, folder: Path, length: Length, stack: ExitStack) ->
     images = jpegs(SMALL, CLASSES)
     make_home(homes[PLAIN], backbone, make_prototypes(backbone, images, CLASSES))
     for name in (NO_BROKER, LONG_HISTORY):
-        homes[name].mkdir()
-        shutil.copy(homes[PLAIN] / DATABASE, homes[name])
+        copy_home(homes[PLAIN], homes[name])
     add_history(homes[LONG_HISTORY], length.versions)
     brokers = {NO_BROKER: f"redis://127.0.0.1:{stack.enter_context(_silent_port())}/0"}
     clients = {}
     for name, home in homes.items():
-        running = servers.protoquad(home, backbone, home / "log", broker_url=brokers.get(name, ""))
+        running = servers.protoquad(home, backbone, broker_url=brokers.get(name, ""))
         clients[name] = stack.enter_context(client_of(stack.enter_context(running)))
     return clients
 

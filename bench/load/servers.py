@@ -62,15 +62,10 @@ class Checkout:
 
 @contextlib.contextmanager
 def protoquad(
-    home: Path,
-    backbone: str,
-    log: Path,
-    *,
-    worker: bool = False,
-    broker_url: str = "",
-    checkout: Checkout | None = None,
+    home: Path, backbone: str, *, worker: bool = False, broker_url: str = "", checkout: Checkout | None = None
 ) -> Iterator[Server]:
-    """The service on this home; without a checkout, the installed one."""
+    """The service on this home, in which it also logs; without a checkout, the installed one."""
+    home.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     environment = {
         "PROTOQUAD_HOME": str(home),
@@ -84,34 +79,35 @@ def protoquad(
         environment["PROTOQUAD_CACHE"] = str(checkout.cache)
     name, folder = (checkout.name, checkout.folder) if checkout else ("protoquad", None)
     command = ["-m", "protoquad", "serve", "--port", str(port)]
-    with log.open("ab") as output, _process(command, environment, output.fileno(), folder) as process:
-        _wait_until_listening(name, port, process, log)
+    with _process(name, port, command, home / "log", environment, folder) as process:
         yield Server(name, port, process, field="images", ours=True)
 
 
 @contextlib.contextmanager
-def peer(name: str, backbone: str, prototypes: Path, log: Path) -> Iterator[Server]:
+def peer(name: str, backbone: str, prototypes: Path) -> Iterator[Server]:
+    """Another server; it logs beside its prototypes."""
     port = _free_port()
     command = ["-m", f"bench.peers.{name}_server", str(port), backbone, str(prototypes)]
-    with log.open("ab") as output, _process(command, {}, output.fileno()) as process:
-        _wait_until_listening(name, port, process, log)
+    with _process(name, port, command, prototypes.with_name(f"{name}.log"), {}) as process:
         yield Server(name, port, process)
 
 
 @contextlib.contextmanager
 def _process(
-    command: list[str], environment: dict[str, str], output: int, folder: Path | None = None
+    name: str, port: int, command: list[str], log: Path, environment: dict[str, str], folder: Path | None = None
 ) -> "Iterator[subprocess.Popen[bytes]]":
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        env={**os.environ, **environment},
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,  # a process group: its children are paused and stopped with it
-    )
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            env={**os.environ, **environment},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # a process group: its children are paused and stopped with it
+        )
     try:
+        _wait_until_listening(name, port, process, log)
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
@@ -126,17 +122,15 @@ def _process(
 
 def _wait_until_listening(name: str, port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
     deadline = time.monotonic() + SECONDS_TO_START
+    failure = f"did not listen within {SECONDS_TO_START} seconds"
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"{name} ended with code {process.returncode}: {_last_lines(log)}")
+            failure = f"ended with code {process.returncode}"
+            break
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.1)
-    raise RuntimeError(f"{name} did not listen within {SECONDS_TO_START} seconds: {_last_lines(log)}")
-
-
-def _last_lines(log: Path) -> str:
-    return log.read_text(errors="replace")[-2000:]
+    raise RuntimeError(f"{name} {failure}: {log.read_text(errors='replace')[-2000:]}")
 
 
 def _free_port() -> int:

@@ -1,6 +1,5 @@
 """Many classes taught by several clients while others predict: the effect on latency, and whether a class is lost."""
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -47,10 +46,7 @@ class TeachingResults:
 
 
 def measure_teaching(backbone: str, size: Size, folder: Path, report: Report) -> TeachingResults:
-    with (
-        servers.protoquad(folder / "home", backbone, folder / "protoquad.log", worker=True) as server,
-        client_of(server) as client,
-    ):
+    with servers.protoquad(folder / "home", backbone, worker=True) as server, client_of(server) as client:
         for number in range(KNOWN):
             _teach(client, number, size.shots).raise_for_status()
         _wait_for_sessions(client, report)
@@ -70,53 +66,32 @@ def measure_teaching(backbone: str, size: Size, folder: Path, report: Report) ->
             beside = predictions.result()
         report(f"{size.callers} callers during teaching: {beside}")
         _wait_for_sessions(client, report)
-        return _results(client, size, alone, beside, seconds, answers)
-
-
-def _results(
-    client: httpx.Client,
-    size: Size,
-    alone: LoadResult,
-    beside: LoadResult,
-    seconds: float,
-    answers: dict[int, httpx.Response],
-) -> TeachingResults:
-    accepted = [number for number, answer in answers.items() if answer.status_code == httpx.codes.ACCEPTED]
+        listed = {one["name"]: one["shots"] for one in _all_items(client, "/classes")}
+        outcomes = Counter(one["verdict"] or one["status"] for one in _all_items(client, "/sessions"))
     statuses = Counter(answer.status_code for answer in answers.values())
-    listed = {one["name"]: one["shots"] for one in _all_items(client, "/classes")}
+    accepted = [name for name, answer in answers.items() if answer.status_code == httpx.codes.ACCEPTED]
     return TeachingResults(
         alone,
         beside,
         seconds,
         [round(1000 * answer.elapsed.total_seconds(), 1) for answer in answers.values()],
         {status: count for status, count in statuses.items() if status != httpx.codes.ACCEPTED},
-        [_name(number) for number in accepted if listed.get(_name(number)) != size.shots],
-        dict(Counter(one["verdict"] or one["status"] for one in _all_items(client, "/sessions"))),
+        [name for name in accepted if listed.get(name) != size.shots],
+        dict(outcomes),
     )
 
 
-def _teach_all(client: httpx.Client, size: Size, report: Report) -> dict[int, httpx.Response]:
-    """Each teacher takes the next class as soon as its last one is acknowledged."""
-    numbers = iter(range(KNOWN, KNOWN + size.classes))
-    answers: dict[int, httpx.Response] = {}
-    lock = threading.Lock()
-
-    def run_teacher() -> None:
-        while True:
-            with lock:
-                number = next(numbers, None)
-            if number is None:
-                return
-            answers[number] = _teach(client, number, size.shots)
-
+def _teach_all(client: httpx.Client, size: Size, report: Report) -> dict[str, httpx.Response]:
+    """The answers by name. Each teacher takes the next class as soon as its last one is acknowledged."""
     with ThreadPoolExecutor(size.teachers) as pool:
-        teachers = [pool.submit(run_teacher) for _ in range(size.teachers)]
-        while not all(one.done() for one in teachers):
+        numbers = range(KNOWN, KNOWN + size.classes)
+        jobs = {_name(number): pool.submit(_teach, client, number, size.shots) for number in numbers}
+        done = 0
+        while done < size.classes:
             time.sleep(min(SECONDS_BETWEEN_REPORTS, 1 + size.classes / 50))
-            report(f"{len(answers)} of {size.classes} classes taught")
-        for one in teachers:
-            one.result()
-    return answers
+            done = sum(job.done() for job in jobs.values())
+            report(f"{done} of {size.classes} classes taught")
+        return {name: job.result() for name, job in jobs.items()}
 
 
 def _teach(client: httpx.Client, number: int, shots: int) -> httpx.Response:
@@ -140,10 +115,10 @@ def _wait_for_sessions(client: httpx.Client, report: Report) -> None:
 
 
 def _all_items(client: httpx.Client, path: str) -> Iterator[dict[str, Any]]:
-    cursor: str | None = None
+    params: dict[str, Any] = {"limit": 500}
     while True:
-        page = client.get(path, params={"limit": 500, **({"cursor": cursor} if cursor else {})}).json()
+        page = client.get(path, params=params).json()
         yield from page["items"]
-        cursor = page["next"]
-        if cursor is None:
+        if page["next"] is None:
             return
+        params["cursor"] = page["next"]

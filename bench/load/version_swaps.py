@@ -56,7 +56,7 @@ class SwapResults:
 def measure_swaps(backbone: str, folder: Path, length: Length, report: Report) -> SwapResults:
     images = jpegs(SMALL, IMAGES)
     make_home(folder / "home", backbone, make_prototypes(backbone, images, CLASSES), tails=_make_tails(backbone))
-    with servers.protoquad(folder / "home", backbone, folder / "protoquad.log") as server:
+    with servers.protoquad(folder / "home", backbone) as server:
         settled = measure(server, images, Load(length.settle, callers=SATURATED))
         with _swapping(server, interval=length.settle / 40, swaps=TAILS):
             measure(server, images, Load(0.3 * length.settle, callers=SATURATED))

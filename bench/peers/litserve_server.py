@@ -48,7 +48,6 @@ class Api(litserve.LitAPI):  # type: ignore[misc]  # it carries no annotations
 if __name__ == "__main__":
     port, backbone, prototypes = sys.argv[1:]
     api = Api(backbone, prototypes, max_batch_size=BATCH, batch_timeout=SECONDS_TO_FILL)
-    server = litserve.LitServer(
-        api, accelerator="cpu", workers_per_device=1
-    )  # a second worker would halve the cores of each
+    # A second worker would halve the cores of each.
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1)
     server.run(host="127.0.0.1", port=int(port), generate_client_file=False, log_level="warning")

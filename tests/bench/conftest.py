@@ -56,7 +56,7 @@ def stream() -> Stream:
         return Session(of(session.train, train), of(session.test, test))
 
     base = cut(shapes.base, base_ids, 8, 4)
-    later = [cut(session, session.class_ids[:2], 5, 4) for session in shapes.incremental[:2]]
+    later = [cut(session, session.class_ids[:2], 5, 4) for session in shapes.sessions[1:3]]
     return Stream("shapes", shapes.class_names, (base, *later))
 
 
