@@ -1,22 +1,22 @@
 # One image for the API, the workers and the migrations:
 #   docker build --tag protoquad .
-# On an index whose torch is a CUDA build that is gigabytes of CUDA packages. A folder with a CPU build of torch is
-# preferred to it: docker build --build-context wheels=FOLDER --tag protoquad .
-# The base is one release and not whatever is newest on the day of the build. A mirror, or a digest:
+# If the package index has a CUDA build of torch, the image contains gigabytes of CUDA packages. Wheels in a local folder
+# take precedence, for example a CPU build of torch: docker build --build-context wheels=FOLDER --tag protoquad .
+# The base image is pinned to one release. For a mirror or a digest:
 # --build-arg PYTHON_IMAGE=registry.example.org/python@sha256:...
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
-# Empty unless the build brings a context of this name.
+# Empty unless the build has a context of this name.
 FROM scratch AS wheels
 
-# The dependencies alone: the layer below is made anew when they change, not with every line of pyproject.toml.
+# Only the dependencies: the layer below is rebuilt when they change, not whenever pyproject.toml does.
 FROM ${PYTHON_IMAGE} AS requirements
 COPY pyproject.toml /
 RUN python -c 'import tomllib; print(*tomllib.load(open("/pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
     > /requirements.txt
 
 FROM ${PYTHON_IMAGE} AS dependencies
-# Where packages come from, if not from the default index. Known to the stages that build, not to the image.
+# The package index, if not the default one. Used in build stages only; not stored in the image.
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CACHE_DIR=/var/cache/pip
@@ -28,10 +28,10 @@ RUN --mount=type=cache,target=/var/cache/pip --mount=from=wheels,target=/wheels 
 
 FROM dependencies AS package
 COPY pyproject.toml README.md /source/
-COPY bench /source/bench
 COPY core /source/core
-COPY hints /source/hints
+COPY engine /source/engine
 COPY learners /source/learners
+COPY messaging /source/messaging
 COPY migrations /source/migrations
 COPY protoquad /source/protoquad
 COPY service /source/service
@@ -43,18 +43,16 @@ RUN --mount=type=cache,target=/var/cache/pip \
 FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/protoquad --shell /usr/sbin/nologin protoquad \
     && install --directory --mode 0700 --owner protoquad --group protoquad /var/lib/protoquad /var/cache/protoquad
-# Two layers: a release that changes no dependency is a download of some hundred kilobytes.
+# Two layers: a release that changes no dependency adds a few hundred kilobytes.
 COPY --from=dependencies /opt/protoquad /opt/protoquad
 COPY --from=package /package /opt/protoquad
 COPY --chmod=0755 deploy/healthcheck.py /opt/protoquad/bin/healthcheck
-# Prepared backbones, and what one without packaged weights downloads, go to /var/cache/protoquad; nothing else is
-# written but to /tmp and to the home.
+# Prepared backbones and downloaded weights go to /var/cache/protoquad. Everything else is written to /tmp or the home.
 ENV PATH=/opt/protoquad/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     OMP_WAIT_POLICY=PASSIVE \
     HF_HOME=/var/cache/protoquad/huggingface \
     TORCH_HOME=/var/cache/protoquad/torch \
-    MPLCONFIGDIR=/tmp/matplotlib \
     PROTOQUAD_HOME=/var/lib/protoquad \
     PROTOQUAD_CACHE=/var/cache/protoquad/backbones \
     PROTOQUAD_HOST=0.0.0.0 \
@@ -62,7 +60,7 @@ ENV PATH=/opt/protoquad/bin:$PATH \
 USER protoquad
 WORKDIR /var/lib/protoquad
 EXPOSE 8000
-# Of whichever the container runs, `serve` or `worker`.
+# For both `serve` and `worker`.
 HEALTHCHECK --interval=20s --timeout=15s --start-period=5m --retries=3 CMD ["healthcheck"]
 ENTRYPOINT ["protoquad"]
 CMD ["serve"]

@@ -1,56 +1,60 @@
-# Everything here works from a bare clone with Python 3.11, make and a package index.
+# Works from a fresh clone with Python 3.11, make and a package index.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PIP    := $(BIN)/pip install --quiet --constraint constraints.txt
 ROUNDS ?= 200
 SEED   ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-faults test-hostile run demo bench compose-env compose-test clean
+.PHONY: help install check test test-fast test-faults test-hostile run demo bench compose-env compose-test clean
 
-help: ## Show what can be made
+help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(READY) ## Make .venv and install protoquad with every dependency pinned
+install: $(READY) ## Make .venv with protoquad and its benchmarks, every dependency pinned
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml bench/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "protoquad needs Python 3.11 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --editable '.[dev]' --editable ./bench
 	@touch $@
 
-check: $(READY) ## Lint, types and import contracts
+check: $(READY) ## Check style, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(READY) ## Run the tests, on two cores at a time
+test: $(READY) ## Run all tests, two processes in parallel
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-test-faults: $(READY) ## Play rounds of faults on real processes and report: make test-faults ROUNDS=200 SEED=1
+test-fast: $(READY) ## Run the fast tests only
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+
+test-faults: $(READY) ## Inject faults into real processes and check the results: make test-faults ROUNDS=200 SEED=1
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --rounds $(ROUNDS) --seed $(SEED)
 
-test-hostile: $(READY) ## Attack a running service in every known way and judge what a friendly client sees of it
+test-hostile: $(READY) ## Attack a running service and measure the effect on a normal client
 	$(BIN)/python -m tests.hostile
 
-run: $(READY) ## Run the service on http://127.0.0.1:8000, with its worker and its own database
+run: $(READY) ## Run the service on http://127.0.0.1:8000, with a worker and an embedded database
 	$(BIN)/protoquad serve
 
-demo: $(READY) ## See it learn drawn shapes: a base session, five incremental ones, a table and a plot
+demo: $(READY) ## Learn drawn shapes in six sessions and print the accuracy
 	$(BIN)/protoquad bench fscil --dataset shapes --out .protoquad/shapes
 
-bench: $(READY) ## Repeat the README's figures: make bench DATA=path/to/cub200
-	@test -n "$(DATA)" || { echo "say where CUB-200 is: make bench DATA=path/to/cub200"; exit 2; }
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lite2]'
+bench: $(READY) ## Repeat the published results: make bench DATA=path/to/cub200
+	@test -n "$(DATA)" || { echo "name the folder of CUB-200: make bench DATA=path/to/cub200"; exit 2; }
+	$(PIP) --editable '.[lite2]'
 	PATH="$(abspath $(BIN)):$$PATH" bench/reproduce.sh "$(DATA)"
 
 compose-env: ## Write .env for docker compose: random passwords and a first API key
 	@deploy/make-env.sh
 
-compose-test: $(READY) ## Prove the compose deployment on this machine's Docker: teach, kill everything in turn, roll an image
-	$(BIN)/python -m deploy.compose_test
+compose-test: $(READY) ## Test the compose deployment with Docker: teach, kill each service, roll out a new image
+	$(BIN)/python -m tests.compose
 
-clean: ## Remove the environment and every cache
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info
+clean: ## Remove .venv and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build bench/build *.egg-info bench/*.egg-info

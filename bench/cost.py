@@ -1,7 +1,7 @@
-"""What one incremental session costs: seconds and peak memory, the trunk included.
+"""The cost of one incremental session: seconds and peak memory, trunk included.
 
-Each measurement is a process of its own, so that peaks do not add up. The pictures are noise, of which a network makes
-the same number of operations as of birds.
+Each measurement is a process of its own, so that peaks do not add up. The images are noise: a network computes the same
+number of operations for any image.
 """
 
 import json
@@ -9,25 +9,23 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from core import backbones
+from core.backbones import Backbone
 from core.bank import ClassId
 from core.incremental_session import IncrementalConfig
-from core.inference import compiled
 from core.refinement import refine
 from core.space import Space, Whitening
 from core.state import LearnerState
 from core.views import LabelledViews
+from engine.graph_template import compile_module
+from engine.pretrained import pretrained
 
 VIEWS = 9
-SCENES = (  # ways, shots, past classes
-    (1, 5, 100),
-    (10, 5, 100),
-    (10, 5, 2000),
-)
+SCENES = ((1, 5, 100), (10, 5, 100), (10, 5, 2000))  # ways, shots, known classes
 
 
 def measure_costs(backbone: str) -> list[dict[str, Any]]:
@@ -40,29 +38,20 @@ def _in_own_process(backbone: str, ways: int, shots: int, past: int) -> dict[str
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
         raise RuntimeError(f"measuring {ways}-way {shots}-shot failed: {answer.stderr.strip().splitlines()[-1]}")
-    entry: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return entry
+    return dict(json.loads(answer.stdout.splitlines()[-1]))
 
 
 def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
-    network = backbones.build(name)
+    network = pretrained(name)
     generator = torch.Generator().manual_seed(0)
+    trunk = compile_module(network.trunk, network.framing.blank(), device=torch.device("cpu"))
+    parent = _known_classes(network, past, generator)
     size = network.framing.size
-    example = network.framing.blank()
-    trunk = compiled(network.trunk, example, device=torch.device("cpu"))
-    whitening = Whitening(torch.zeros(network.dim), torch.eye(network.dim))
-    known = torch.rand(past, network.dim, generator=generator)
-    parent = LearnerState.untaught(network)
-    bank = parent.bank.with_classes([ClassId(k) for k in range(past)], known, [30] * past)
-    for _ in range(bank.capacity):  # as after many sessions: full of copies, each a little different
-        bank = bank.with_copies(bank.prototypes + 0.01 * torch.randn(past, network.dim, generator=generator))
-    parent = LearnerState(name, parent.weights, Space("whitened", whitening), bank, parent.certainty)
-    pictures = torch.randint(0, 256, (ways * shots * VIEWS, 3, size, size), dtype=torch.uint8, generator=generator)
+    images = torch.randint(0, 256, (ways * shots * VIEWS, 3, size, size), dtype=torch.uint8, generator=generator)
     labels = torch.arange(ways).repeat_interleave(shots) + past
-    guard_pictures, guard_labels = pictures[:1], torch.zeros(1, dtype=torch.long)
-    guard = LabelledViews(trunk(guard_pictures)[:, None], guard_labels)
+    guard = LabelledViews(trunk(images[:1])[:, None], torch.zeros(1, dtype=torch.long))
     started = time.perf_counter()
-    activations = torch.cat([trunk(some) for some in pictures.split(VIEWS)])
+    activations = torch.cat([trunk(some) for some in images.split(VIEWS)])
     views = LabelledViews(activations.unflatten(0, (ways * shots, VIEWS)), labels)
     refine(network, parent, views, IncrementalConfig(), guard=guard)
     return {
@@ -72,6 +61,17 @@ def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - started, 2),
         "megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
+
+
+def _known_classes(network: Backbone, count: int, generator: torch.Generator) -> LearnerState:
+    """A state as after many sessions: each class has its full number of copies, each a little different."""
+    prototypes = torch.rand(count, network.dim, generator=generator)
+    state = LearnerState.untaught(network)
+    bank = state.bank.with_classes([ClassId(k) for k in range(count)], prototypes, [30] * count)
+    for _ in range(bank.capacity):
+        bank = bank.with_copies(bank.prototypes + 0.01 * torch.randn(count, network.dim, generator=generator))
+    whitening = Whitening(torch.zeros(network.dim), torch.eye(network.dim))
+    return replace(state, space=Space("whitened", whitening), bank=bank)
 
 
 if __name__ == "__main__":

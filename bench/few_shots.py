@@ -1,8 +1,8 @@
-"""What five shots a class are worth by themselves, under the pretrained network: no base session, no refinement.
+"""Results with five shots per class on the pretrained network: no base session, no refinement.
 
-Three questions. Are classes told apart better by means over several views of each shot? Are further pictures of a few
-taught classes accepted, and those of all other classes refused? And where one of five shots is swapped for a stranger,
-is it found? All of it on training pictures.
+Three questions. Does the mean over several views of each shot improve accuracy? Are further images of a few taught
+classes accepted, and images of all other classes detected as unknown? If one of five shots shows another class, is it
+reported as an outlier? Everything is measured on training images.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bench.datasets import Session
-from bench.fscil import Bench, activations
+from bench.fscil import RunContext, activations
 from bench.methods import Setup
 from core.bank import PrototypeBank
 from core.classifier import Certainty, NearestClassMean, threshold_of
@@ -28,86 +28,85 @@ PRIOR_SHOTS = IncrementalConfig().prior_shots
 
 
 @dataclass(frozen=True)
-class Openness:
+class OpenSet:
     """Shares in percent, over all draws."""
 
-    classes: int  # that are known
-    accepted: float  # of further pictures of known classes
-    refused: float  # of pictures of other classes
+    classes: int  # number of known classes
+    accepted: float  # of further images of known classes
+    unknown: float  # of images of other classes: detected as unknown
 
 
 @dataclass(frozen=True)
 class Outliers:
     """Shares in percent, over all draws."""
 
-    false_alarms: float  # of right shots, all five being right
-    found: float  # of strangers among four right shots
+    false_alarms: float  # of correct shots, where all five are correct
+    found: float  # of wrong shots among four correct ones
 
 
-def measure_accuracy(space: Space, pictures: LabelledViews, *, draws: int, seed: int) -> float:
-    """Percent of the further pictures that are nearest to their own class, all classes being taught with five shots."""
+def measure_accuracy(space: Space, images: LabelledViews, *, draws: int, seed: int) -> float:
+    """Percent of further images that are nearest to their own class, after five shots of every class."""
     generator = torch.Generator().manual_seed(seed)
     right = []
     for _ in range(draws):
-        shots, others, _ = _divided(pictures, torch.arange(len(pictures.class_ids)), generator)
-        classifier, _ = _taught(space, pictures.select(shots))
-        nearest = torch.tensor(classifier.nearest(pictures.inputs[others, 0]))
-        right.append(_share(nearest == pictures.labels[others]))
+        shots, others, _ = _split(images, torch.arange(len(images.class_ids)), generator)
+        classifier, _ = _taught(space, images.select(shots))
+        nearest = torch.tensor(classifier.nearest(images.inputs[others, 0]))
+        right.append(_share(nearest == images.labels[others]))
     return fmean(right)
 
 
-def measure_openness(space: Space, pictures: LabelledViews, classes: int, *, draws: int, seed: int) -> Openness:
-    """`pictures` hold features, (n, v, M)."""
+def measure_open_set(space: Space, images: LabelledViews, classes: int, *, draws: int, seed: int) -> OpenSet:
+    """`images` hold features, (n, v, M)."""
     generator = torch.Generator().manual_seed(seed)
-    accepted, refused = [], []
+    accepted, unknown = [], []
     for _ in range(draws):
-        known = torch.randperm(len(pictures.class_ids), generator=generator)[:classes]
-        shots, others, strangers = _divided(pictures, known, generator)
-        classifier, threshold = _taught(space, pictures.select(shots))
-        accepted.append(_share(classifier.distances(pictures.inputs[others, 0]).min(1).values <= threshold))
-        refused.append(_share(classifier.distances(pictures.inputs[strangers, 0]).min(1).values > threshold))
-    return Openness(classes, fmean(accepted), fmean(refused))
+        known = torch.randperm(len(images.class_ids), generator=generator)[:classes]
+        shots, others, foreign = _split(images, known, generator)
+        classifier, threshold = _taught(space, images.select(shots))
+        accepted.append(_share(classifier.distances(images.inputs[others, 0]).min(1).values <= threshold))
+        unknown.append(_share(classifier.distances(images.inputs[foreign, 0]).min(1).values > threshold))
+    return OpenSet(classes, fmean(accepted), fmean(unknown))
 
 
-def measure_outliers(space: Space, pictures: LabelledViews, *, draws: int, seed: int) -> Outliers:
+def measure_outliers(space: Space, images: LabelledViews, *, draws: int, seed: int) -> Outliers:
     generator = torch.Generator().manual_seed(seed)
     alarms, found = [], []
     for _ in range(draws):
-        own = torch.randperm(len(pictures.class_ids), generator=generator)[:1]
-        shots, _, strangers = _divided(pictures, own, generator)
-        alarms.append(_share(torch.tensor(_outlying(space, pictures.inputs[shots]))))
-        stranger = strangers[torch.randint(len(strangers), (1,), generator=generator)]
-        mixed = torch.cat([shots[:-1], stranger])
-        found.append(100.0 * _outlying(space, pictures.inputs[mixed])[-1])
+        own = torch.randperm(len(images.class_ids), generator=generator)[:1]
+        shots, _, foreign = _split(images, own, generator)
+        alarms.append(_share(torch.tensor(_outlying(space, images.inputs[shots]))))
+        wrong = foreign[torch.randint(len(foreign), (1,), generator=generator)]
+        mixed = torch.cat([shots[:-1], wrong])
+        found.append(100.0 * _outlying(space, images.inputs[mixed])[-1])
     return Outliers(fmean(alarms), fmean(found))
 
 
-def base_features(bench: Bench, session: Session) -> LabelledViews:
-    """Features of the base session's training pictures under the pretrained network, (n, v, M)."""
-    views = activations(bench, Setup(), session.train, "base pictures")
-    return LabelledViews(features_of(bench.backbone.tail, views, bench.device), views.labels)
+def base_features(context: RunContext, session: Session) -> LabelledViews:
+    """Features of the base session's training images under the pretrained network, (n, v, M)."""
+    views = activations(context, Setup(), session.train, "base images")
+    return LabelledViews(features_of(context.backbone.tail, views, context.device), views.labels)
 
 
-def _divided(pictures: LabelledViews, known: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of five shots of each known class, of the rest of these classes, and of all other classes."""
+def _split(images: LabelledViews, known: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Row numbers of five shots of each known class, of their other images, and of all other classes."""
     shots, others = [], []
     for owner in known.tolist():
-        rows = (pictures.owners == owner).nonzero()[:, 0]
+        rows = (images.owners == owner).nonzero()[:, 0]
         rows = rows[torch.randperm(len(rows), generator=generator)]
         shots.append(rows[:SHOTS])
         others.append(rows[SHOTS:])
-    strangers = (~torch.isin(pictures.owners, known)).nonzero()[:, 0]
-    return torch.cat(shots), torch.cat(others), strangers
+    foreign = (~torch.isin(images.owners, known)).nonzero()[:, 0]
+    return torch.cat(shots), torch.cat(others), foreign
 
 
 def _taught(space: Space, shots: LabelledViews) -> tuple[NearestClassMean, float]:
-    """The classes as teaching leaves them, and the distance beyond which a picture is of none of them."""
+    """A classifier of the classes after teaching, and the distance above which an image is unknown."""
     embeddings = space.embed(shots.inputs)
-    nothing = PrototypeBank.empty(embeddings.shape[-1], 1)
-    distances = held_out_distances(space, embeddings, shots, nothing, prior_shots=PRIOR_SHOTS)
+    empty_bank = PrototypeBank.empty(embeddings.shape[-1], 1)
     means = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))
-    bank = nothing.with_classes(shots.class_ids, means, shots.counts.tolist())
-    threshold = threshold_of(distances)
+    bank = empty_bank.with_classes(shots.class_ids, means, shots.counts.tolist())
+    threshold = threshold_of(held_out_distances(space, embeddings, shots, empty_bank, prior_shots=PRIOR_SHOTS))
     assert threshold is not None
     return NearestClassMean(space, bank, Certainty()), threshold
 
@@ -115,8 +114,8 @@ def _taught(space: Space, shots: LabelledViews) -> tuple[NearestClassMean, float
 def _outlying(space: Space, features: Tensor) -> list[bool]:
     embeddings = space.embed(features)
     shots = LabelledViews(embeddings, torch.zeros(len(embeddings), dtype=torch.long))
-    nothing = PrototypeBank.empty(embeddings.shape[-1], 1)
-    return outlying(held_out_distances(space, embeddings, shots, nothing, prior_shots=PRIOR_SHOTS))
+    empty_bank = PrototypeBank.empty(embeddings.shape[-1], 1)
+    return outlying(held_out_distances(space, embeddings, shots, empty_bank, prior_shots=PRIOR_SHOTS))
 
 
 def _share(hits: Tensor) -> float:

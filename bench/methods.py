@@ -1,4 +1,4 @@
-"""The methods under test. Each turns a learner's state and a session's shots into the next state."""
+"""The methods under test. Each makes the next state from a learner's state and the shots of a session."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,14 +20,14 @@ from core.views import LabelledViews, as_batch, features_of, trainable_part
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that decides what a run computes."""
+    """All settings that change the result of a run."""
 
     method: str = "protoquad"
     base: BaseConfig = field(default_factory=BaseConfig)
     incremental: IncrementalConfig = field(default_factory=IncrementalConfig)
     gate: bool = True
-    views: int = 8  # augmented views of every training picture, beside the centre view
-    guard_per_class: int = 2  # base pictures held out of training, to measure with
+    views: int = 8  # augmented views of every training image, beside the centre view
+    guard_per_class: int = 2  # base images held out of training, to measure on
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -35,8 +35,8 @@ class Setup:
 
 
 @dataclass(frozen=True, eq=False)
-class Situation:
-    """What a method is given for one session; `backbone` carries the weights of `state`."""
+class SessionContext:
+    """The input of a method for one session; `backbone` has the weights of `state`."""
 
     backbone: Backbone
     state: LearnerState
@@ -50,29 +50,25 @@ class Situation:
 Outcome = tuple[LearnerState, Verdict | None]
 
 
-def ncm(now: Situation) -> Outcome:
+def ncm(session: SessionContext) -> Outcome:
     """Frozen network, plain class means."""
-    return teach(now.backbone, now.state, now.shots, replace(now.setup.incremental, prior_shots=0.0)), None
+    config = replace(session.setup.incremental, prior_shots=0.0)
+    return teach(session.backbone, session.state, session.shots, config), None
 
 
-def teen(now: Situation) -> Outcome:
-    """Frozen network, class means pulled half-way to similar base classes (Wang et al., NeurIPS 2023, α = 0.5)."""
-    as_many = float(now.shots.counts.float().mean())
-    config = replace(now.setup.incremental, prior="neighbours", prior_shots=as_many)
-    return teach(now.backbone, now.state, now.shots, config), None
+def teen(session: SessionContext) -> Outcome:
+    """Frozen network, class means moved half-way to similar base classes (Wang et al., NeurIPS 2023, α = 0.5)."""
+    as_many = float(session.shots.counts.float().mean())
+    config = replace(session.setup.incremental, prior="neighbours", prior_shots=as_many)
+    return teach(session.backbone, session.state, session.shots, config), None
 
 
-def protoquad(now: Situation) -> Outcome:
-    """Our sessions, with or without the gate."""
-    config = now.setup.incremental
-    if not now.setup.gate:
-        return (
-            incremental_session(now.backbone, now.state, now.shots, config, device=now.device, report=now.report),
-            None,
-        )
-    refinement = refine(
-        now.backbone, now.state, now.shots, config, guard=now.guard, device=now.device, report=now.report
-    )
+def protoquad(session: SessionContext) -> Outcome:
+    """The sessions of this project, with or without the gate."""
+    inputs = (session.backbone, session.state, session.shots, session.setup.incremental)
+    if not session.setup.gate:
+        return incremental_session(*inputs, device=session.device, report=session.report).state, None
+    refinement = refine(*inputs, guard=session.guard, device=session.device, report=session.report)
     return refinement.state, refinement.verdict
 
 
@@ -81,38 +77,38 @@ FINETUNE_RATE = 0.01
 LOGIT_SCALE = 16.0
 
 
-def finetune(now: Situation) -> Outcome:
-    """Ft-CNN: train tail and classifier by cross-entropy on the new shots alone, and forget.
+def finetune(session: SessionContext) -> Outcome:
+    """Ft-CNN: train tail and classifier by cross-entropy on the new shots only, which forgets old classes.
 
-    The classifier is a cosine layer that starts from the class means; its rows stand in the bank as prototypes.
+    The classifier is a cosine layer that starts from the class means; its rows become the prototypes of the bank.
     """
-    config, known = now.setup.incremental, len(now.state.bank)
-    network = with_weights(now.backbone, now.state.weights).to(now.device)
+    config, known = session.setup.incremental, len(session.state.bank)
+    network = with_weights(session.backbone, session.state.weights).to(session.device)
     part = trainable_part(network, config.scope)
-    space = now.state.space.to(now.device)
-    embeddings = now.state.space.embed(features_of(part, now.shots, now.device))
-    means = mean_prototypes(embeddings, now.shots.owners, len(now.shots.class_ids))
-    head = nn.Parameter(torch.cat([now.state.bank.prototypes, means]).to(now.device))
+    space = session.state.space.to(session.device)
+    embeddings = session.state.space.embed(features_of(part, session.shots, session.device))
+    means = mean_prototypes(embeddings, session.shots.owners, len(session.shots.class_ids))
+    head = nn.Parameter(torch.cat([session.state.bank.prototypes, means]).to(session.device))
     optimiser = torch.optim.SGD([*part.parameters(), head], lr=FINETUNE_RATE, momentum=0.9)
     generator = torch.Generator().manual_seed(config.seed)
-    targets = (known + now.shots.owners).to(now.device)
+    targets = (known + session.shots.owners).to(session.device)
     for epoch in range(FINETUNE_EPOCHS):
-        views = torch.randint(now.shots.views, (len(now.shots),), generator=generator)
-        inputs = as_batch(now.shots.inputs[torch.arange(len(now.shots)), views], now.device)
+        views = torch.randint(session.shots.views, (len(session.shots),), generator=generator)
+        inputs = as_batch(session.shots.inputs[torch.arange(len(session.shots)), views], session.device)
         cosines = F.normalize(space.embed(part(inputs)), dim=1) @ F.normalize(head, dim=1).T
         loss = F.cross_entropy(LOGIT_SCALE * cosines, targets)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        now.report(Progress(epoch + 1, FINETUNE_EPOCHS, 1, 1, {"cross-entropy": float(loss.detach())}))
+        session.report(Progress(epoch + 1, FINETUNE_EPOCHS, 1, 1, {"cross-entropy": float(loss.detach())}))
     rows = head.detach().cpu()
-    bank = now.state.bank.with_copies(rows[:known])
-    bank = bank.with_classes(now.shots.class_ids, rows[known:], now.shots.counts.tolist())
-    weights = {**now.state.weights, **weights_of(network, config.scope)}
-    return replace(now.state, weights=weights, bank=bank), None
+    bank = session.state.bank.with_copies(rows[:known])
+    bank = bank.with_classes(session.shots.class_ids, rows[known:], session.shots.counts.tolist())
+    weights = {**session.state.weights, **weights_of(network, config.scope)}
+    return replace(session.state, weights=weights, bank=bank), None
 
 
-METHODS: dict[str, Callable[[Situation], Outcome]] = {
+METHODS: dict[str, Callable[[SessionContext], Outcome]] = {
     "ncm": ncm,
     "teen": teen,
     "finetune": finetune,

@@ -1,4 +1,4 @@
-"""Figures as pictures: accuracy by session, ours above what was published; latency against load."""
+"""Plots: accuracy by session beside published results, and latency against load."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,15 +12,13 @@ from bench.published import Published
 
 
 def plot_latency(path: Path, shares: Sequence[float], rate: float, p50: Sequence[float], p99: Sequence[float]) -> None:
-    """Latency against load; `rate`: answers a second at which the service is saturated."""
+    """Latency against load; `rate`: requests per second at which the service is saturated."""
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     loads = [share * rate for share in shares]
     axes.plot(loads, p99, marker="o", color="tab:red", label="p99")
     axes.plot(loads, p50, marker="o", color="black", label="p50")
     axes.axvline(rate, linestyle="--", color="grey", label=f"saturated: {rate:.0f}/s")
-    axes.set(
-        xlabel="requests a second, of one picture each", ylabel="latency, ms", title="latency against load", ylim=0
-    )
+    axes.set(xlabel="requests per second, one image each", ylabel="latency, ms", title="latency against load", ylim=0)
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=120)

@@ -1,8 +1,9 @@
-"""A run as one JSON file: the figures, and all that is needed to get them again."""
+"""Results as JSON files, with everything needed to repeat them."""
 
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -31,37 +32,29 @@ def as_json(result: RunResult, setup: Setup, about: dict[str, Any]) -> dict[str,
         "seed": setup.incremental.seed,
         **about,
         "configuration": asdict(setup),
-        **origin(),
     }
 
 
-def write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def origin() -> dict[str, Any]:
-    """How, of what code and on what machine a figure came about: a part of every file."""
-    return {"command": command(), "commit": commit(), "machine": machine()}
+def save(folder: Path | None, name: str, content: dict[str, Any]) -> None:
+    """Write `name`.json, with the command, the commit and the machine; without a folder, nothing."""
+    if folder:
+        file = folder / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        origin = {"command": command(), "commit": commit(), "machine": machine()}
+        file.write_text(json.dumps({**content, **origin}, indent=2, ensure_ascii=False) + "\n")
 
 
 def command() -> str:
-    """How this run was called; absolute paths are cut to their last part, which is all that another machine shares."""
+    """The command line of this run; absolute paths are shortened to their last part."""
     words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
-    return shlex.join(["protoquad", *words])
+    return shlex.join(["protoquad", *(re.sub(r"=/\S*/", "=", word) for word in words)])
 
 
-def commit() -> str | None:
-    """The commit of the code that runs, marked when the tree differs from it; None outside a checkout."""
-    here = Path(__file__).parent
+def commit(folder: Path = Path(__file__).parent) -> str | None:
+    """The commit of the code in this folder, marked if the tree has changes; None outside a checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return answer.stdout.strip()

@@ -1,26 +1,29 @@
-"""What a run leaves on disk while it goes on, so that it can be stopped and taken up again."""
+"""The files of a run, so that it can be stopped and continued."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from core.guard import Measure, Verdict
+from pydantic import TypeAdapter
+
+from core.guard import Verdict
 from core.snapshot import from_bytes, to_bytes
 from core.state import LearnerState
 
 
 @dataclass(frozen=True)
 class Record:
-    """One session: what was answered after it, how long learning took, and the gate's verdict if it has one."""
+    """One session: the predictions after it, the seconds of training, and the gate's verdict if there is one."""
 
-    predicted: list[int]  # class ids, for the test pictures of all sessions so far
+    predicted: list[int]  # class ids, for the test images of all sessions so far
     seconds: float
     verdict: Verdict | None
 
 
+_RECORDS = TypeAdapter(list[Record])
+
+
 class RunFolder:
-    """Records of the sessions done, and the state after the last of them."""
+    """Records of the finished sessions, and the state after the last of them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,12 +35,12 @@ class RunFolder:
         return from_bytes(file.read_bytes()) if self.records and file.exists() else None
 
     def append(self, state: LearnerState, record: Record, *, last: bool) -> None:
-        """Keep a session. The state is written before the record that counts it, and the one before it dropped."""
+        """Store a session. The state is written before its record; then the previous state is deleted."""
         number = len(self.records) + 1
         if not last:
-            write_whole(self._state_file(number), to_bytes(state))
+            write_atomically(self._state_file(number), to_bytes(state))
         self.records.append(record)
-        write_whole(self._records_file, json.dumps([asdict(done) for done in self.records]).encode())
+        write_atomically(self._records_file, _RECORDS.dump_json(self.records))
         self._state_file(number - 1).unlink(missing_ok=True)
 
     @property
@@ -48,21 +51,12 @@ class RunFolder:
         return self.path / f"state_{number}.safetensors"
 
     def _read_records(self) -> list[Record]:
-        if not self._records_file.exists():
-            return []
-        kept = json.loads(self._records_file.read_text())
-        return [Record(item["predicted"], item["seconds"], _verdict(item["verdict"])) for item in kept]
+        return _RECORDS.validate_json(self._records_file.read_bytes()) if self._records_file.exists() else []
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Whole or not at all: a run killed here leaves no half file for the next one to trip over."""
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file atomically: a run killed here leaves no partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(path.suffix + ".partial")
     partial.write_bytes(data)
     partial.replace(path)
-
-
-def _verdict(kept: dict[str, Any] | None) -> Verdict | None:
-    if kept is None:
-        return None
-    return Verdict(kept["promoted"], kept["reason"], Measure(**kept["before"]), Measure(**kept["after"]))

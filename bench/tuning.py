@@ -1,11 +1,11 @@
-"""Choosing without the test set: candidates compared on a stream carved from the base session's training pictures."""
+"""Choose settings without the test set: compare candidates on a stream made of the base session's training images."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from bench.datasets import Session, carve
-from bench.fscil import Bench, run
+from bench.fscil import RunContext, run
 from bench.methods import Setup
 
 
@@ -17,26 +17,26 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Base and novel classes count alike, as they do at the end of the standard protocol."""
+        """Base and novel classes have equal weight, as at the end of the standard protocol."""
         return (self.base + self.novel) / 2
 
 
 def compare(
-    bench: Bench,
+    context: RunContext,
     base: Session,
     candidates: Sequence[tuple[tuple[str, ...], Setup]],
     *,
     partitions: int,
     base_classes: int,
     sessions: int = 3,
-    tried: Callable[[Trial], None],
+    report: Callable[[Trial], None],
 ) -> list[Trial]:
     """Every candidate on the same partitions, best first. Reads nothing but `base.train`."""
     streams = [carve(base, seed=seed, base_classes=base_classes, sessions=sessions) for seed in range(partitions)]
     trials = []
     for settings, setup in candidates:
-        ends = [run(bench, stream, setup).evaluation for stream in streams]
+        ends = [run(context, stream, setup).evaluation for stream in streams]
         novel = [end.novel for end in ends if end.novel is not None]
         trials.append(Trial(settings, fmean(end.base for end in ends), fmean(novel)))
-        tried(trials[-1])
+        report(trials[-1])
     return sorted(trials, key=lambda trial: -trial.score)

@@ -1,1 +1,1 @@
-"""Learning in PyTorch: no disk, network, clock or settings."""
+"""Learning in PyTorch, pure: tensors and bytes in, tensors out; no disk, network, clock, threads or settings."""

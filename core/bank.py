@@ -1,7 +1,7 @@
-"""The prototype bank: all that is remembered of every class.
+"""The prototype bank: everything a version remembers of its classes.
 
 Immutable: learning returns a new bank, so a swap is one assignment and a version never changes under its readers.
-It holds classes by id and knows nothing of pictures, networks or metrics.
+It holds classes by id and knows nothing about images, networks or metrics.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ class PrototypeBank:
     """Row i of every tensor belongs to `class_ids[i]`. A class that was never taught has no row, so it cannot win."""
 
     class_ids: tuple[ClassId, ...]
-    shots: Tensor  # (K,) how many pictures stand behind the prototype
+    shots: Tensor  # (K,) how many images the prototype is made of
     initial: Tensor  # (K, M) c0, the prototype when the class was first learned
     copies: Tensor  # (K, B, M) newest last; a class with fewer copies fills the last rows
     held: Tensor  # (K,) how many copies the class has
@@ -35,11 +35,11 @@ class PrototypeBank:
         """A bank without classes for embeddings of `dim` numbers, keeping `capacity` (the paper's B) copies."""
         if capacity < 1:
             raise ValueError(f"a bank keeps at least one copy, not {capacity}")
-        nothing = torch.zeros(0, dim)
-        no_copies = torch.zeros(0, capacity, dim)
-        no_count = torch.zeros(0, dtype=torch.long)
-        no_statistics = Statistics(nothing, no_copies)
-        return cls((), no_count, nothing, no_copies, no_count, no_statistics, no_statistics)
+        vectors = torch.zeros(0, dim)
+        copies = torch.zeros(0, capacity, dim)
+        counts = torch.zeros(0, dtype=torch.long)
+        statistics = Statistics(vectors, copies)
+        return cls((), counts, vectors, copies, counts, statistics, statistics)
 
     def __len__(self) -> int:
         return len(self.class_ids)
@@ -71,10 +71,10 @@ class PrototypeBank:
 
     def rows(self, class_ids: Iterable[ClassId]) -> list[int]:
         """The rows of these classes, in their order."""
-        return looked_up(self._row, class_ids)
+        return look_up(self._row, class_ids)
 
     def with_classes(self, class_ids: Sequence[ClassId], prototypes: Tensor, shots: Sequence[int]) -> "PrototypeBank":
-        """A bank that holds these new classes too; their first prototype is also their c0."""
+        """A bank with these new classes added; their first prototype is also their c0."""
         self._check_new(class_ids)
         self._check_prototypes(prototypes, len(class_ids))
         if len(shots) != len(class_ids) or any(count < 1 for count in shots):
@@ -94,21 +94,21 @@ class PrototypeBank:
         return _joined(self, added)
 
     def without(self, class_ids: Iterable[ClassId]) -> "PrototypeBank":
-        """A bank that never heard of these classes."""
+        """A bank without these classes."""
         gone = set(self.rows(class_ids))
         return self._take([row for row in range(len(self)) if row not in gone])
 
     def only(self, class_ids: Iterable[ClassId]) -> "PrototypeBank":
-        """A bank of just these classes, in their order."""
+        """A bank of these classes only, in their order."""
         rows = self.rows(class_ids)
         if len(set(rows)) != len(rows):
-            raise DuplicateClass("a class can stand in a bank only once")
+            raise DuplicateClass("a bank holds a class only once")
         return self._take(rows)
 
     def with_copies(self, prototypes: Tensor, statistics: Statistics | None = None) -> "PrototypeBank":
         """Append one copy to every class and drop the oldest beyond the capacity.
 
-        `statistics`: running statistics that a session kept; without them those of the copies are taken.
+        `statistics`: running statistics of a session; by default they are computed from the copies.
         """
         self._check_prototypes(prototypes, len(self))
         copies = torch.cat([self.copies[:, 1:], prototypes[:, None]], dim=1)
@@ -120,10 +120,6 @@ class PrototypeBank:
             statistics=statistics if statistics is not None else statistics_of(copies, held),
             smoothed=smoothed_statistics_of(copies, held),
         )
-
-    def with_shots(self, class_id: ClassId, prototype: Tensor, shots: int) -> "PrototypeBank":
-        """Replace what is known of one class: it was shown more pictures. It starts anew with one copy."""
-        return self.without([class_id]).with_classes([class_id], prototype[None], [shots])
 
     def _take(self, rows: list[int]) -> "PrototypeBank":
         index = torch.tensor(rows, dtype=torch.long)
@@ -140,21 +136,21 @@ class PrototypeBank:
     def _check_new(self, class_ids: Sequence[ClassId]) -> None:
         taken = [class_id for class_id in class_ids if class_id in self]
         if taken or len(set(class_ids)) != len(class_ids):
-            raise DuplicateClass(f"classes {taken or list(class_ids)} stand in the bank already or are given twice")
+            raise DuplicateClass(f"classes {taken or list(class_ids)} are in the bank already or are given twice")
 
     def _check_prototypes(self, prototypes: Tensor, count: int) -> None:
         if tuple(prototypes.shape) != (count, self.dim):
             raise WrongShape(f"prototypes of shape {(count, self.dim)} are needed, not {tuple(prototypes.shape)}")
         if not torch.isfinite(prototypes).all():
-            raise WrongShape("a prototype holds numbers that are not finite")
+            raise WrongShape("a prototype has numbers that are not finite")
 
 
-def looked_up(row: Mapping[ClassId, int], class_ids: Iterable[ClassId]) -> list[int]:
+def look_up(row: Mapping[ClassId, int], class_ids: Iterable[ClassId]) -> list[int]:
     """The rows of these classes, in their order."""
     try:
         return [row[class_id] for class_id in class_ids]
     except KeyError as error:
-        raise UnknownClass(f"class {error.args[0]} is none of the {len(row)} classes that are known") from None
+        raise UnknownClass(f"class {error.args[0]} is not among the {len(row)} known classes") from None
 
 
 def _joined(first: PrototypeBank, second: PrototypeBank) -> PrototypeBank:

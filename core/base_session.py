@@ -1,6 +1,6 @@
-"""The base session: cross-entropy over all base classes, then their prototypes, statistics and certainty.
+"""The base session: cross-entropy over all base classes, then their prototypes and statistics.
 
-The head that cross-entropy needs is used here only; afterwards classes are told apart by their prototypes.
+Cross-entropy needs a classifier head. It is used during training only; afterwards images are classified by prototypes.
 """
 
 from copy import deepcopy
@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from core.backbones import Backbone
 from core.bank import PrototypeBank
-from core.classifier import Certainty, NearestClassMean, calibrate
 from core.progress import Progress, Report, silent
 from core.prototypes import mean_prototypes
 from core.space import Metric, Space, fit_space
-from core.state import LearnerState, weights_of
+from core.state import LearnerState, weights_of_part
 from core.views import LabelledViews, Scope, as_batch, features_of, shuffled_batches, trainable_part
 
 
@@ -40,8 +39,14 @@ class BaseConfig:
 
     @classmethod
     def from_scratch(cls, epochs: int = 100) -> "BaseConfig":
-        """For a backbone without pretrained weights: train everything, and keep what was trained."""
+        """For a backbone without pretrained weights: train all of it, and keep the trained weights as they are."""
         return cls(epochs=epochs, learning_rate=0.1, head_rate=0.1, blend=1.0, scope="all")
+
+
+@dataclass(frozen=True, eq=False)
+class BaseOutcome:
+    state: LearnerState  # without weights after no epochs: the backbone's own are used
+    module: nn.Module  # the part of the backbone that was trained, in evaluation mode on the CPU
 
 
 def base_session(
@@ -49,15 +54,13 @@ def base_session(
     training: LabelledViews,
     config: BaseConfig,
     *,
-    guard: LabelledViews | None = None,
     device: torch.device | str = "cpu",
     report: Report = silent,
-) -> LearnerState:
-    """Version 1: the backbone trained on the base classes, with a bank of them. The given backbone is left alone."""
-    training.require_pictures()
+) -> BaseOutcome:
+    """Version 1: the backbone trained on the base classes, with a bank of them. The given backbone does not change."""
+    training.require_images()
     device = torch.device(device)
-    copy = deepcopy(backbone).to(device)
-    part = trainable_part(copy, config.scope)
+    part = deepcopy(trainable_part(backbone, config.scope)).to(device)
     if config.epochs and len(training.class_ids) > 1:
         _train(part, training, config, device, report, pretrained=backbone.pretrained)
     features = features_of(part, training, device)  # (n, v, M)
@@ -66,9 +69,8 @@ def base_session(
     bank = PrototypeBank.empty(backbone.dim, config.copies).with_classes(
         training.class_ids, prototypes, training.counts.tolist()
     )
-    weights = weights_of(copy, config.scope) if config.epochs else {}
-    certainty = _certainty(part, space, bank, guard, device) if guard else Certainty()
-    return LearnerState(backbone.name, weights, space, bank, certainty)
+    weights = weights_of_part(part, config.scope) if config.epochs else {}
+    return BaseOutcome(LearnerState(backbone.name, weights, space, bank), part.cpu())
 
 
 def _train(
@@ -104,6 +106,7 @@ def _train(
             optimiser.step()
             schedule.step()
             report(Progress(epoch + 1, config.epochs, step + 1, batches, {"cross-entropy": float(loss.detach())}))
+    optimiser.zero_grad()  # frees the gradients: the module outlives the session
     part.eval()
     _blend(part, start, config.blend)
 
@@ -119,7 +122,7 @@ def _initial_head(
 ) -> tuple[Space, nn.Parameter]:
     """Start from the class means in whitened space, where a pretrained backbone is already nearly right.
 
-    The first gradients then polish the features instead of tearing them apart, which novel classes would pay for.
+    The first gradients then improve the features instead of destroying them, at the cost of novel classes.
     """
     classes = len(training.class_ids)
     features = features_of(part, training, device)
@@ -132,7 +135,7 @@ def _initial_head(
 
 
 def _optimiser(part: nn.Module, head: nn.Parameter, config: BaseConfig) -> torch.optim.Optimizer:
-    """SGD that decays weights but neither biases nor batch-norm, nor the head, whose length does not matter."""
+    """SGD with weight decay, but not of biases, batch-norm and the head, whose length does not matter."""
     for parameter in part.parameters():
         parameter.requires_grad_()
     decayed = [parameter for parameter in part.parameters() if parameter.dim() > 1]
@@ -150,9 +153,9 @@ def _optimiser(part: nn.Module, head: nn.Parameter, config: BaseConfig) -> torch
 
 
 def _blend(part: nn.Module, start: dict[str, Tensor], share: float) -> None:
-    """Walk only `share` of the way from the pretrained weights to the trained ones (Wortsman et al., CVPR 2022).
+    """Go only `share` of the way from the pretrained weights to the trained ones (Wortsman et al., CVPR 2022).
 
-    The base classes keep most of what training brought them, and classes yet to come keep the general features.
+    Base classes keep most of the gain from training, and later classes keep the general features.
     """
     trained = part.state_dict()
     part.load_state_dict(
@@ -161,12 +164,3 @@ def _blend(part: nn.Module, start: dict[str, Tensor], share: float) -> None:
             for name, tensor in trained.items()
         }
     )
-
-
-def _certainty(
-    part: nn.Module, space: Space, bank: PrototypeBank, guard: LabelledViews, device: torch.device
-) -> Certainty:
-    features = features_of(part, guard.centre(), device)[:, 0]
-    distances = NearestClassMean(space, bank, Certainty()).distances(features)
-    own = torch.tensor(bank.rows(guard.labels.tolist()))
-    return calibrate(distances, own)

@@ -1,8 +1,8 @@
 """Calibration of old prototypes: smoothing, whitening and re-colouring (paper, section IV-E).
 
-A class keeps a few copies of its prototype. Their mean and covariance (μ, Σ), smoothed over the copies' age into
-(μ̃, Σ̃), say how the prototype has wandered, and `Recolouring` takes a prototype from the one to the other. Σ is kept as
-a factor of a few rows: an M×M matrix is never formed, and nothing but the rank of Σ is assumed.
+A class keeps a few copies of its prototype. Their mean and covariance (μ, Σ) and the same smoothed over the copies'
+age (μ̃, Σ̃) describe how the prototype has moved, and `Recolouring` maps a prototype from the first pair to the second.
+Σ is kept as a factor of a few rows: an M×M matrix is never formed, and only the rank of Σ is limited.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-RIDGE = 1e-3  # ε of Σ + εI: copies on unit vectors differ by far more, rounding by far less
+RIDGE = 1e-3  # ε of Σ + εI: copies of unit vectors differ by much more than this, rounding errors are much smaller
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Statistics:
 
 
 def statistics_of(copies: Tensor, held: Tensor) -> Statistics:
-    """μ and Σ of the copies that each class holds, newest last; earlier rows are padding."""
+    """μ and Σ of the copies that each class holds, newest last; the rows before them are padding."""
     weight = _is_held(copies, held) / held[:, None]  # (K, B)
     mean = torch.einsum("kb,kbm->km", weight, copies)
     factor = (copies - mean[:, None]).mul_(weight.sqrt()[:, :, None])
@@ -36,7 +36,7 @@ def statistics_of(copies: Tensor, held: Tensor) -> Statistics:
 def smoothed_statistics_of(copies: Tensor, held: Tensor, bandwidth: float = 1.0) -> Statistics:
     """(μ̃, Σ̃): the history of (μ, Σ), weighted by a normalised symmetric Gaussian kernel over copy age.
 
-    The statistics of age a are those of the copies that existed a steps ago. All of them lie in the span of the copies
+    The statistics of age a are those of the copies that existed a steps ago. All of them are in the span of the copies
     held now, so Σ̃ = Cᵀ·A·C with a B×B matrix A, and A^½·C is an exact factor of B rows.
     """
     size = copies.shape[1]
@@ -52,12 +52,12 @@ def smoothed_statistics_of(copies: Tensor, held: Tensor, bandwidth: float = 1.0)
     mixed = torch.einsum("ka,kabc->kbc", kernel, spread)  # A
     values, vectors = torch.linalg.eigh(mixed)
     root = values.clamp_min(0).sqrt()[:, :, None] * vectors.transpose(1, 2)  # A = rootᵀ·root
-    anchored = copies - mean[:, None]  # rows of A sum to nought, so any anchor gives the same Σ̃, with less rounding
+    anchored = copies - mean[:, None]  # rows of A sum to zero, so the shift leaves Σ̃ as it is, with less rounding
     return Statistics(mean, root @ (anchored * present[:, :, None]))
 
 
 def follow(running: Statistics, fresh: Statistics, momentum: float = 0.9) -> Statistics:
-    """Exponential moving average of both statistics; Σ is cut back to the factor's rows, keeping the largest."""
+    """Exponential moving average of both statistics; of Σ the largest directions are kept, as many as before."""
     mean = momentum * running.mean + (1 - momentum) * fresh.mean
     stacked = torch.cat([running.factor, fresh.factor], dim=1)  # (K, 2B, M)
     own, other = stacked.split([running.factor.shape[1], fresh.factor.shape[1]], dim=1)
@@ -71,7 +71,7 @@ def follow(running: Statistics, fresh: Statistics, momentum: float = 0.9) -> Sta
 class Recolouring:
     """c̃ = Σ̃^½ · Σ^-½ · (c − μ) + μ̃, each Σ with εI added. The paper prints Σ̃ twice, which would be the identity.
 
-    Made once for given statistics and applied at every step, differentiably.
+    Prepared once for given statistics and applied in every step, differentiably.
     """
 
     def __init__(self, statistics: Statistics, smoothed: Statistics, ridge: float = RIDGE) -> None:
@@ -81,9 +81,9 @@ class Recolouring:
         self.colour = _Power(smoothed.factor, 0.5, ridge)
 
     def follow(self, statistics: Statistics) -> None:
-        """Start from these statistics instead. The smoothed ones stay, and what was worked out of them."""
+        """Replace (μ, Σ); the smoothed pair stays, with what was computed from it."""
         self.from_mean = statistics.mean
-        del self.whiten  # before its successor is made: with many classes each is large
+        del self.whiten  # before the next one is made: with many classes each is large
         self.whiten = _Power(statistics.factor, -0.5, self.ridge)
 
     def __call__(self, prototypes: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class _Power:
 
     def __init__(self, factor: Tensor, exponent: float, ridge: float) -> None:
         values, directions = _spectrum(factor)  # s², V
-        present = values > 1e-9  # a direction that is not there needs no correction
+        present = values > 1e-9  # no correction along directions without variance
         inverse = torch.where(present, values, 1.0).rsqrt() * present
         self.basis = (directions * inverse[:, None]).transpose(1, 2) @ factor  # Uᵀ (K, B, M)
         self.plain = ridge**exponent
@@ -113,8 +113,8 @@ class _Power:
 def _spectrum(factor: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues (K, B) and eigenvectors (K, B, B) of each F·Fᵀ, ascending.
 
-    In double precision: copies that do not move have a Σ of mere rounding, which decays by the momentum until it is too
-    small for the single-precision solver, and that one answers with vectors that are not numbers.
+    In double precision: copies that do not move have a Σ of rounding errors only, which decays with the momentum until
+    the single-precision solver returns NaN for it.
     """
     values, vectors = torch.linalg.eigh((factor @ factor.transpose(1, 2)).double())
     return values.to(factor.dtype), vectors.to(factor.dtype)

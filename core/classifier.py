@@ -1,34 +1,34 @@
-"""Nearest-class-mean scoring.
+"""Nearest-class-mean classification.
 
-Knows only the classes in the bank: a class that was never taught has no row, so it cannot win. Says how sure it is, and
-answers *unknown* for what is too far from everything.
+Knows only the classes in the bank: a class that was never taught has no row, so it cannot win. Gives each answer a
+confidence, and answers *unknown* for an image that is too far from every class.
 """
 
 import math
 from collections.abc import Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.bank import ClassId, looked_up
+from core.bank import ClassId, look_up
 from core.errors import UnknownClass
-from core.products import best_at_once, inner_products, scannable, smallest
 from core.prototypes import Prototyped
 from core.space import Space
 
-ACCEPTED = 0.95  # share of pictures of known classes that the unknown threshold lets through
-TEMPERATURES = torch.logspace(-3, 1, 161)  # where the best temperature is looked for
+ACCEPTED = 0.95  # share of images of known classes that the unknown threshold accepts
+TEMPERATURES = torch.logspace(-3, 1, 161)  # the candidates among which the best temperature is searched
 
 
 @dataclass(frozen=True)
 class Certainty:
-    """Calibration of an answer: a temperature for confidence, a distance beyond which all is unknown."""
+    """Calibration of an answer: a temperature for confidences, and the distance beyond which an image is unknown."""
 
     temperature: float = 0.1
-    threshold: float = math.inf  # nothing is unknown until there is something to calibrate on
+    threshold: float = math.inf  # nothing is unknown until there are images to calibrate on
 
 
 @dataclass(frozen=True)
@@ -52,33 +52,31 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """One class as a session or a teacher leaves it."""
+    """What changes of one class: its prototype and how many shots it is made of."""
 
     prototype: Tensor  # (M,)
     shots: int
 
 
 class NearestClassMean:
-    """A bank made ready to answer: one matrix product for a batch of pictures, nothing computed twice."""
+    """The classes of a version, ready to answer: one matrix product for a batch of images.
+
+    A subclass may search faster by overriding `_inner_products`.
+    """
 
     def __init__(self, space: Space, known: Prototyped, certainty: Certainty) -> None:
         self.space = space
         self.class_ids = known.class_ids
         self.shots = known.shots
         self.certainty = certainty
-        self.prototypes = scannable([space.comparable(known.prototypes)])  # (K, M)
+        self.prototypes = space.comparable(known.prototypes)  # (K, M)
 
     def __len__(self) -> int:
         return len(self.class_ids)
 
     @property
-    def best_at_once(self) -> int:
-        """How many pictures to gather for a prediction, where that takes nobody's time."""
-        return best_at_once(self.prototypes)
-
-    @property
     def known_ids(self) -> KeysView[ClassId]:
-        """The classes, to look one up in."""
+        """The classes as a set, for fast membership tests."""
         return self._row.keys()
 
     @cached_property
@@ -87,23 +85,22 @@ class NearestClassMean:
 
     def rows(self, class_ids: Iterable[ClassId]) -> list[int]:
         """The rows of these classes, in their order."""
-        return looked_up(self._row, class_ids)
+        return look_up(self._row, class_ids)
 
-    def changed(self, changes: Mapping[ClassId, "Learned | None"], certainty: Certainty) -> "NearestClassMean":
-        """The same with these classes added, replaced, or (None) removed, in ascending order of their ids."""
-        added = {class_id: changes[class_id] for class_id in sorted(changes)}
-        new = [(class_id, learned) for class_id, learned in added.items() if learned is not None]
-        other = object.__new__(NearestClassMean)
-        other.space, other.certainty = self.space, certainty
+    def changed(self, changes: Mapping[ClassId, Learned | None], certainty: Certainty) -> Self:
+        """A copy with these classes added, replaced, or (None) removed; rows are in ascending order of class ids."""
+        new = [(class_id, learned) for class_id, learned in sorted(changes.items()) if learned is not None]
         ids, shots, prototypes = self.class_ids, self.shots, self.prototypes
         if not changes.keys().isdisjoint(self._row):
             rows = [row for row, class_id in enumerate(ids) if class_id not in changes]
             ids, shots, prototypes = tuple(ids[row] for row in rows), shots[rows], prototypes[rows]
+        other = object.__new__(type(self))
+        other.space, other.certainty = self.space, certainty
         other.class_ids = (*ids, *(class_id for class_id, _ in new))
         other.shots = torch.cat([shots, torch.tensor([learned.shots for _, learned in new], dtype=torch.long)])
         comparable = [self.space.comparable(learned.prototype)[None] for _, learned in new]
-        other.prototypes = scannable([prototypes, *comparable])
-        if new and ids and new[0][0] < ids[-1]:  # a class that is not the latest; most are, and spare the copy
+        other.prototypes = torch.cat([prototypes, *comparable])
+        if new and ids and new[0][0] < ids[-1]:  # most new classes have the highest id, and need no sorting
             order = sorted(range(len(other.class_ids)), key=other.class_ids.__getitem__)
             other.class_ids = tuple(other.class_ids[place] for place in order)
             other.shots, other.prototypes = other.shots[order], other.prototypes[order]
@@ -112,28 +109,28 @@ class NearestClassMean:
     def distances(self, features: Tensor) -> Tensor:
         """Features (n, M) → distance to every class (n, K)."""
         queries = self.space.comparable(self.space.embed(features))
-        return self.space.compare(queries, self.prototypes, inner_products)
+        return self.space.from_products(self._inner_products(queries), queries, self.prototypes)
 
     def nearest(self, features: Tensor) -> list[ClassId]:
-        """The class that each picture is nearest to, unknown or not."""
+        """The class that each image is nearest to, unknown or not."""
         if not self.class_ids:
             raise UnknownClass("no class has been taught yet")
         return [self.class_ids[row] for row in self.distances(features).argmin(1).tolist()]
 
-    @torch.inference_mode()  # a dozen small steps, each of them cheaper
+    @torch.inference_mode()  # makes each of the dozen small steps cheaper
     def predict(self, features: Tensor, top_k: int = 5) -> list[Prediction]:
-        """An answer for each picture (n, M); with no class taught, everything is unknown."""
+        """An answer for each image (n, M); with no class taught, everything is unknown."""
         if top_k < 1:
             raise ValueError(f"an answer lists at least one class, not {top_k}")
         if not self.class_ids:
             return [Prediction((), unknown=True) for _ in features]
         distances = self.distances(features)
-        nearest, places = smallest(distances, min(top_k, len(self.class_ids)))
-        # A softmax over all classes, worked out for the nearest alone: there may be a hundred thousand others.
+        nearest, places = distances.topk(min(top_k, len(self.class_ids)), dim=1, largest=False)
+        # A softmax over all classes, computed for the nearest ones only: there may be a hundred thousand others.
         scale = -1 / self.certainty.temperature
         first = nearest[:, :1]
-        everything = distances.sub_(first).mul_(scale).exp_().sum(1, keepdim=True)  # in place: they are many
-        confidences = (nearest - first).mul_(scale).exp_() / everything
+        total = distances.sub_(first).mul_(scale).exp_().sum(1, keepdim=True)  # in place: the matrix is large
+        confidences = (nearest - first).mul_(scale).exp_() / total
         rows = zip(places.tolist(), nearest.tolist(), confidences.tolist(), strict=True)
         return [self._prediction(*row) for row in rows]
 
@@ -144,26 +141,30 @@ class NearestClassMean:
             Candidate(self.class_ids[index], confidence, distance)
             for index, distance, confidence in zip(indices, distances, confidences, strict=True)
         )
-        # Written so that a distance that is not a number is unknown too.
+        # Written this way round so that a NaN distance is unknown too.
         return Prediction(top, unknown=not distances[0] <= self.certainty.threshold)
+
+    def _inner_products(self, queries: Tensor) -> Tensor:
+        """Queries (n, M) → inner products with every prototype (n, K), which the caller may overwrite."""
+        return queries @ self.prototypes.T
 
 
 def threshold_of(distances: Tensor) -> float | None:
-    """The distance that accepts 95 % of held-out pictures (n,); None where there is none to go by.
+    """The distance that accepts 95 % of held-out images (n,); None without images.
 
-    Of a few pictures the farthest is not yet far enough, so the threshold lies beyond them by a share of 1/n.
+    The farthest of a few images is not far enough yet, so the threshold is raised by a share of 1/n.
     """
     if not len(distances):
         return None
-    return max(0.0, float(distances.quantile(ACCEPTED))) * (1 + 1 / len(distances))  # rounding may go below nought
+    return max(0.0, float(distances.quantile(ACCEPTED))) * (1 + 1 / len(distances))  # rounding may go below zero
 
 
 def calibrate(distances: Tensor, own: Tensor) -> Certainty:
-    """Fit temperature and unknown threshold on pictures of known classes that were not learned from.
+    """Fit temperature and unknown threshold on images of known classes that were not learned from.
 
     `distances` (n, K) to every class, `own` (n,) the row of the true one. The temperature is the one under which the
-    truth is most probable, one wrong answer in n + 1 being taken for granted: a handful of pictures that are all right
-    must not make every later answer certain. The threshold accepts 95 % of the pictures.
+    truth is most probable, with one wrong answer in n + 1 assumed: a few images that are all classified right must
+    not make every later answer certain. The threshold accepts 95 % of the images.
     """
     if not len(distances):
         return Certainty()
@@ -174,5 +175,5 @@ def calibrate(distances: Tensor, own: Tensor) -> Certainty:
         return Certainty(threshold=threshold)
     temperatures = TEMPERATURES * float(nearest.mean().clamp_min(1e-6))  # in the metric's own unit
     doubt = 1 / (len(distances) + 1)
-    surprise = [F.cross_entropy(-distances / t, own, label_smoothing=doubt).item() for t in temperatures]
-    return Certainty(float(temperatures[surprise.index(min(surprise))]), threshold)
+    losses = [F.cross_entropy(-distances / t, own, label_smoothing=doubt).item() for t in temperatures]
+    return Certainty(float(temperatures[losses.index(min(losses))]), threshold)

@@ -1,6 +1,6 @@
 """Drift compensation: old prototypes follow a network that has moved (Yu et al., CVPR 2020).
 
-A changed tail moves old classes too, and no history of theirs can tell by how much. The session's own shots can: their
+A changed tail moves old classes too, and their history cannot show by how much. The session's own shots can: their
 embeddings before and after show the shift of the space around them.
 """
 
@@ -11,10 +11,10 @@ from core.space import Space, euclidean
 
 
 def compensated(prototypes: Tensor, before: Tensor, after: Tensor, space: Space, bandwidth: float) -> Tensor:
-    """Shift each prototype by the mean movement of the shots (S, V, M), nearer shots weighing more.
+    """Shift each prototype by the mean movement of the shots (S, V, M), with larger weights for nearer shots.
 
     The weights are a Gaussian of the distance between unit vectors, of width `bandwidth`, normalised to one: where no
-    shot is near, all count alike.
+    shot is near, all count equally.
     """
     if not len(prototypes):
         return prototypes

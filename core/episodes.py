@@ -1,8 +1,8 @@
 """Episodes of an incremental session (paper, Algorithm 1).
 
-The paper draws negatives among the episode's own classes only, which can never reach a past class and leaves nothing
-when one class is taught alone. Here negatives come from current classes and memory, and where there is a past, one of
-the two is the nearest past class.
+The paper draws negatives among the episode's own classes only. That never gives a past class, and gives none when one
+class is taught alone. Here negatives come from current and past classes, and where there are past classes, one of the
+two is the nearest of them.
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-MOST_SUPPORT = 9  # pictures of one class in an episode: bounds a step's cost when a class has a hundred shots
+MOST_SUPPORT = 9  # images per class in an episode: bounds the cost of a step when a class has a hundred shots
 
 
 @dataclass(frozen=True)
 class Episode:
-    """Rows of the session's (shot, view) table: one query for each class and the support of its prototype."""
+    """Rows of the session's (shot, view) table: for each class one query, and the support that makes its prototype."""
 
     classes: Tensor  # (n,) positions of the episode's classes within the session
     query: Tensor  # (n,)
@@ -46,10 +46,10 @@ def draw_episode(owners: Tensor, views: int, most_classes: int, generator: torch
 
 
 def draw_negatives(distances: Tensor, own: Tensor, past: Tensor, generator: torch.Generator) -> Tensor:
-    """Two distinct negatives for each query, both of another class, (n, 2).
+    """Two distinct negatives for each query, both of another class, (n, 2); needs at least three classes.
 
-    `distances` (n, K) to every class, `own` (n,) the query's class, `past` (K,) which classes are from memory. The
-    first is the nearest past class where there is a past, the second any other; needs three classes in existence.
+    `distances` (n, K) to every class, `own` (n,) the query's class, `past` (K,) which classes are past ones. The first
+    is the nearest past class, or any other where there is none; the second is any other.
     """
     count, classes = distances.shape
     allowed = torch.ones(count, classes)

@@ -1,25 +1,24 @@
-"""Everything the learning core refuses, as one tree.
+"""All errors of the learning core, as one tree.
 
 ProtoquadError
-├── ImageError                 this picture cannot be used; the others may be fine
+├── ImageError                 this image cannot be used; others may be fine
 │   ├── EmptyImage             no bytes
-│   ├── NotAnImage             no picture format was recognised
-│   ├── UnsupportedFormat      a picture, but of a format that is not accepted
-│   ├── ZeroSizeImage          a width or height of nought
+│   ├── NotAnImage             no image format was recognised
+│   ├── UnsupportedFormat      an image, but of a format that is not accepted
+│   ├── ZeroSizeImage          a width or height of zero
 │   ├── ImageTooLarge          more pixels than allowed; checked before decoding
 │   ├── ImageTooCostly         takes more time or memory to decode than is allowed
-│   └── BrokenImage            begins well and cannot be decoded to its end
+│   └── BrokenImage            begins as an image but cannot be decoded to its end
 ├── BackboneError
 │   ├── UnknownBackbone        no such name in the registry
-│   ├── WeightsMissing         the weights are not installed or the file is not there
-│   ├── WeightsMismatch        the file holds weights of another network
-│   └── BrokenKit              what was prepared for serving is not as it was written
+│   ├── WeightsMissing         the weights are not installed, or the file does not exist
+│   └── WeightsMismatch        weights of another network
 ├── LearningError
-│   ├── NoImages               a class without a picture
+│   ├── NoImages               a class without an image
 │   ├── DuplicateClass         a class id that the bank holds already
 │   ├── UnknownClass           a class id that the bank does not hold
 │   ├── WrongShape             vectors of another backbone's size
-│   └── Diverged               training ran off to numbers that are not finite
+│   └── Diverged               training reached numbers that are not finite
 ├── SnapshotError              bytes that are not a snapshot, or not of this backbone
 └── SessionCancelled           the caller asked a session to stop
 """
@@ -30,7 +29,7 @@ class ProtoquadError(Exception):
 
 
 class ImageError(ProtoquadError):
-    """A single picture cannot be used."""
+    """A single image cannot be used."""
 
 
 class EmptyImage(ImageError): ...
@@ -67,9 +66,6 @@ class WeightsMissing(BackboneError): ...
 class WeightsMismatch(BackboneError): ...
 
 
-class BrokenKit(BackboneError): ...
-
-
 class LearningError(ProtoquadError):
     """A session was given something it cannot learn from."""
 
@@ -90,7 +86,7 @@ class Diverged(LearningError): ...
 
 
 class SnapshotError(ProtoquadError):
-    """Bytes that cannot be turned into a learner."""
+    """Bytes that are not the state of a learner."""
 
 
 class SessionCancelled(ProtoquadError):

@@ -1,4 +1,4 @@
-"""The figures of few-shot class-incremental learning, all in percent, from what was predicted after each session."""
+"""The metrics of few-shot class-incremental learning, all in percent, from the predictions after each session."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class SessionAnswers:
-    """Truth and prediction for the test pictures of all classes seen up to a session."""
+    """Truth and prediction for the test images of all classes up to a session."""
 
     truth: Tensor  # (n,) class ids
     predicted: Tensor  # (n,)
 
     def __post_init__(self) -> None:
         if self.truth.shape != self.predicted.shape or not len(self.truth):
-            raise ValueError("every test picture needs one prediction, and there must be one at least")
+            raise ValueError("every test image needs one prediction, and there must be at least one image")
 
     def accuracy(self, among: Sequence[int] | None = None) -> float | None:
-        """Share of right answers, pooled over pictures; of the classes in `among` only, if given."""
+        """Share of right answers over all images, or over those of the classes in `among`."""
         right = self.truth == self.predicted
         if among is not None:
             right = right[torch.isin(self.truth, torch.tensor(among, dtype=self.truth.dtype))]
@@ -28,19 +28,19 @@ class SessionAnswers:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A whole run: `accuracy` by session, and what is derived from it."""
+    """A whole run: accuracy by session, and the metrics derived from it."""
 
     accuracy: tuple[float, ...]
     average: float
     performance_drop: float  # PD: first session minus last
-    backward_transfer: float  # BWT: what later sessions did to the classes of earlier ones; below nought is forgetting
+    backward_transfer: float  # BWT: change of earlier classes through later sessions; negative is forgetting
     base: float  # classes of the first session, after the last
     novel: float | None  # all other classes, after the last
     harmonic_mean: float | None  # of base and novel
 
 
 def evaluate(answers: Sequence[SessionAnswers], classes: Sequence[Sequence[int]]) -> Evaluation:
-    """All figures of a run; `classes[t]` are those that session t brought, `answers[t]` covers classes[0..t]."""
+    """All metrics of a run; session t added `classes[t]`, and `answers[t]` covers classes[0..t]."""
     accuracy = tuple(_known(after.accuracy()) for after in answers)
     last = answers[-1]
     base = _known(last.accuracy(classes[0]))
@@ -70,18 +70,18 @@ def confusion(answers: SessionAnswers, class_ids: Sequence[int]) -> Tensor:
 
 
 def _backward_transfer(answers: Sequence[SessionAnswers], classes: Sequence[Sequence[int]]) -> float:
-    """Mean over sessions but the last of: accuracy on a session's classes at the end minus right after it.
+    """Accuracy on a session's classes after the last session minus right after their own, mean over earlier sessions.
 
-    With more classes to confuse, it falls even for a frozen network; methods are compared on the same stream.
+    With more classes to confuse, it is negative even for a frozen network; compare methods on the same stream.
     """
     changes = [
-        _known(answers[-1].accuracy(brought)) - _known(after.accuracy(brought))
-        for after, brought in zip(answers[:-1], classes, strict=False)
+        _known(answers[-1].accuracy(added)) - _known(after.accuracy(added))
+        for after, added in zip(answers[:-1], classes, strict=False)
     ]
     return sum(changes) / len(changes) if changes else 0.0
 
 
 def _known(value: float | None) -> float:
     if value is None:
-        raise ValueError("a session has no test picture of its own classes")
+        raise ValueError("a session has no test image of its own classes")
     return value

@@ -1,7 +1,6 @@
-"""Each picture against its class as the others show it: what says how far pictures of a class may lie from it.
+"""Leave-one-out: each shot compared with its class made without it, to see how far images of a class may be from it.
 
-A class taught with a few shots can spare none for measuring, so every shot is measured against a prototype made
-without it.
+A class taught with a few shots can spare none for measuring.
 """
 
 import torch
@@ -11,8 +10,10 @@ from core.prototypes import Known, mean_prototypes, supported
 from core.space import Space
 from core.views import LabelledViews
 
-FAR_FROM_SIBLINGS = 1.75  # times the median of the others: 4 % false alarms, 66 % of strangers of the same kind found
-ANOTHER_PICTURE = 10.0  # a picture is about so much farther from another of its class than from crops of its own
+FAR_FROM_SIBLINGS = (
+    1.75  # times the median of the others: 4 % false alarms, 66 % of wrong shots of a similar kind found
+)
+ANOTHER_IMAGE = 10.0  # an image is about this many times farther from another of its class than from its own crops
 
 
 def held_out_prototypes(embeddings: Tensor, shots: LabelledViews, known: Known, *, prior_shots: float) -> Tensor:
@@ -39,16 +40,16 @@ def held_out_distances(
 ) -> Tensor:
     """How far each shot's centre view is from its class without it, (S,).
 
-    The views of a single shot are much nearer to each other than two pictures are; that is made up for.
+    Views of one shot are much nearer to each other than two images are, so the distance of a single shot is scaled up.
     """
     prototypes = held_out_prototypes(embeddings, shots, known, prior_shots=prior_shots)
     distances = space.apart(embeddings[:, 0], prototypes)
     alone = shots.counts[shots.owners] == 1
-    return torch.where(alone, ANOTHER_PICTURE * distances, distances)
+    return torch.where(alone, ANOTHER_IMAGE * distances, distances)
 
 
 def outlying(distances: Tensor) -> list[bool]:
-    """Which shots of one class lie far from their siblings; of fewer than three nobody can say."""
+    """Which shots of one class are far from the others; never one of fewer than three."""
     if len(distances) < 3:
         return [False] * len(distances)
     return [

@@ -1,8 +1,8 @@
-"""What an image will cost to decode, judged on its bytes before any decoder sees them.
+"""What an image will cost to decode, estimated from its bytes before any decoder runs.
 
-Knows the plain forms in which encoders write images, and how large those are. Whatever it does not recognise as plain
-is costly: it may be harmless, but belongs where it can be stopped. Takes a bounded number of steps, whatever the bytes,
-and never raises on them.
+Knows the plain forms in which encoders write images, and how large those are. Anything that it does not recognise as
+plain is costly: it may be harmless, but must be decoded where it can be stopped. Takes a bounded number of steps and
+never raises, whatever the bytes.
 """
 
 import re
@@ -16,30 +16,30 @@ from core.pixels import signature
 
 
 class Cost(Enum):
-    """How long an image keeps a core busy, in its plain form."""
+    """How long decoding keeps a core busy."""
 
     SMALL = "small"  # milliseconds: decode it anywhere
-    LARGE = "large"  # up to two tenths of a second: not in all threads at once
-    COSTLY = "costly"  # longer, or not to be told: in a process of its own
+    LARGE = "large"  # up to 0.2 seconds: not in all threads at once
+    COSTLY = "costly"  # longer, or not known: in a separate process
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What the bytes say of an image."""
+    """What the bytes show about an image."""
 
     cost: Cost
-    pixels: int = 0  # as its header claims
-    scans: int = 1  # passes of a JPEG's decoder over all of them
-    excess: str | None = None  # what no honest encoder writes, where it would be too much even for a process of its own
+    pixels: int = 0  # according to its header
+    scans: int = 1  # passes of a JPEG decoder over all of them
+    excess: str | None = None  # what no honest encoder writes, if it is too much even for a separate process
 
     def require_affordable(self, max_pixels: int) -> None:
-        """Raise ImageTooCostly where decoding is not worth to be tried."""
+        """Raise ImageTooCostly where decoding would take too long."""
         if self.excess:
-            raise ImageTooCostly(f"the picture has {self.excess}; save it again with another program")
+            raise ImageTooCostly(f"the image has {self.excess}; save it again with another program")
         work, most = self.pixels * self.scans, MOST_PASSES * max_pixels
         if self.scans > 1 and work > most:
             raise ImageTooCostly(
-                f"the picture is a JPEG of {self.pixels} pixels in {self.scans} scans, a work of {work} pixels; "
+                f"the image is a JPEG of {self.pixels} pixels in {self.scans} scans, {work} pixels to decode in all; "
                 f"at most {most} are allowed, so save it as a baseline JPEG, or smaller"
             )
 
@@ -53,21 +53,21 @@ MOST_BLOCKS = 1_000  # before the first frame of a GIF: 250 KB of comments
 MANY_ENTRIES, MOST_ENTRIES = 100, 1_000  # in the directory of a TIFF, or of EXIF, which is one
 MOST_STRIPS = 65_536  # of a TIFF
 MOST_RUN_LENGTHS = 4_000_000  # pixels of a BMP that Pillow expands in Python
-MOST_EXIF = 16  # segments of a JPEG: Pillow joins them one by one
-MUCH_METADATA, MOST_METADATA = 65_536, 4_000_000  # bytes of what Pillow would take apart in Python
+MOST_EXIF = 16  # segments of a JPEG: Pillow joins them one after another
+MUCH_METADATA, MOST_METADATA = 65_536, 4_000_000  # bytes that Pillow would parse in Python
 
-SHORT_FILE, LONG_FILE = 2_000_000, 16_000_000  # bytes: no more are in a small, and in a large image
+SHORT_FILE, LONG_FILE = 2_000_000, 16_000_000  # bytes of a small and of a large image at most
 _COSTLY = Inspection(Cost.COSTLY)
 
 
 def inspect(data: bytes) -> Inspection:
-    """The cost of decoding these bytes; what begins like no accepted image costs nothing, as it is refused."""
+    """The cost of decoding these bytes; small for bytes of no accepted format, which are rejected at once."""
     name = signature(data)
     if name is None:
         return Inspection(Cost.SMALL)
     try:
         found = _INSPECTORS[name](data)
-    except (IndexError, struct.error, KeyError):  # it ends too early
+    except (IndexError, struct.error, KeyError):  # the bytes end too early
         return _COSTLY
     if len(data) > LONG_FILE:
         return replace(found, cost=Cost.COSTLY)
@@ -75,7 +75,7 @@ def inspect(data: bytes) -> Inspection:
 
 
 def _odd(data: bytes, excess: str, pixels: int = 0) -> Inspection:
-    """Of a form that is not plain: Pillow may take it apart byte by byte, which a short file alone can afford."""
+    """Not of a plain form: Pillow may parse it byte by byte, which is affordable for a short file only."""
     return Inspection(Cost.COSTLY, pixels, excess=excess if len(data) > SHORT_FILE else None)
 
 
@@ -90,24 +90,24 @@ _BARE = frozenset([*range(0x00, 0xC0), 0xC8, *range(0xD0, 0xDA), 0xDE, 0xDF, *ra
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEQUENTIAL = frozenset([0xC0, 0xC1])
 _COMMON_FRAMES = frozenset([0xC0, 0xC1, 0xC2])  # baseline, extended and progressive, all of them with Huffman codes
-_TAKEN_APART = frozenset([0xDB, 0xED])  # by Pillow, in Python: quantisation tables and Photoshop's resources
+_PARSED = frozenset([0xDB, 0xED])  # by Pillow, in Python: quantisation tables and Photoshop resources
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
-_SLICE = 1 << 20  # bytes searched before other threads may have their turn
+_SLICE = 1 << 20  # bytes searched before other threads get their turn
 
 
 def _jpeg(data: bytes) -> Inspection:
-    """Size and scans of a frame, where plain segments lead to it."""
+    """Size and scans of the frame, if only plain segments are before it."""
     header = _jpeg_header(data)
     if header is None:
         return _odd(data, f"no frame and scan within its first {MOST_SEGMENTS} segments, or other bytes between them")
     # A sequential frame whose first scan has all components is complete with it: the decoder reads no further.
     single = header.kind in _SEQUENTIAL and data[header.scan + 4] == header.components
     scans = 1 if single else _scans(data, header.scan)
-    if header.exif > MOST_EXIF or header.taken_apart > MOST_METADATA:
-        return _odd(data, f"{header.exif} segments of EXIF and {header.taken_apart} bytes of tables", header.pixels)
+    if header.exif > MOST_EXIF or header.parsed > MOST_METADATA:
+        return _odd(data, f"{header.exif} segments of EXIF and {header.parsed} bytes of tables", header.pixels)
     if scans >= MOST_MARKERS:
         return _odd(data, f"{MOST_MARKERS} or more markers between its scans", header.pixels)
-    odd = header.exif > 1 or header.long_directory or header.taken_apart > 2 * MUCH_METADATA
+    odd = header.exif > 1 or header.long_directory or header.parsed > 2 * MUCH_METADATA
     if odd or header.kind not in _COMMON_FRAMES:
         return Inspection(Cost.COSTLY, header.pixels, scans)
     if single:
@@ -116,20 +116,20 @@ def _jpeg(data: bytes) -> Inspection:
 
 
 class _JpegHeader(NamedTuple):
-    """What stands before the first scan."""
+    """The segments before the first scan."""
 
     kind: int  # of the frame
     pixels: int
     components: int
     scan: int  # where it begins
     exif: int  # segments
-    taken_apart: int  # bytes of what Pillow takes apart
+    parsed: int  # bytes that Pillow parses in Python
     long_directory: bool  # of tags
 
 
 def _jpeg_header(data: bytes) -> _JpegHeader | None:
-    """Walk the segments; None where they are too many, or do not follow one another."""
-    at, frame, exif, taken_apart, long_directory = 2, 0, 0, 0, False
+    """Walk the segments; None where there are too many, or other bytes between them."""
+    at, frame, exif, parsed, long_directory = 2, 0, 0, 0, False
     for _ in range(MOST_SEGMENTS):
         marker, length = data[at + 1], data[at + 2] << 8 | data[at + 3]
         if data[at] != 0xFF or marker in _BARE or length < 2:
@@ -146,17 +146,17 @@ def _jpeg_header(data: bytes) -> _JpegHeader | None:
             long_directory = long_directory or (found and _has_many_entries(data, at + 10))
         elif marker == 0xE2 and data[at + 4 : at + 8] == b"MPF\0":  # several images in one file
             long_directory = long_directory or _has_many_entries(data, at + 8)
-        elif marker in _TAKEN_APART:
-            taken_apart += length
+        elif marker in _PARSED:
+            parsed += length
         at += 2 + length
     if not frame or data[at + 1] != 0xDA:
         return None
     height, width, components = struct.unpack_from(">HHB", data, frame + 5)
-    return _JpegHeader(data[frame + 1], width * height, components, at, exif, taken_apart, long_directory)
+    return _JpegHeader(data[frame + 1], width * height, components, at, exif, parsed, long_directory)
 
 
 def _scans(data: bytes, at: int) -> int:
-    """How many scans there are from this one on; where they cannot be counted, as many as are too many."""
+    """The number of scans from this one on; MOST_MARKERS where there are too many to count."""
     scans = 0
     for _ in range(MOST_MARKERS):
         marker = data[at + 1]
@@ -182,7 +182,7 @@ _COMPRESSED_TEXT = frozenset([b"zTXt", b"iTXt", b"iCCP"])
 
 
 def _png(data: bytes) -> Inspection:
-    """Walk the chunks: few, none of them long but those of pixels, and no animation."""
+    """Walk the chunks: plain are few chunks, only those of pixels long, and no animation."""
     width, height = struct.unpack_from(">II", data, 16)
     at, texts, plain = 8, 0, True
     for number in range(MOST_CHUNKS):
@@ -191,10 +191,10 @@ def _png(data: bytes) -> Inspection:
             found = _by_pixels(width * height, 1_000_000, 9_000_000)
             return found if plain and number <= MANY_CHUNKS else replace(found, cost=Cost.COSTLY)
         texts += kind in _COMPRESSED_TEXT
-        misplaced = (kind == b"IHDR") != (at == 8)  # a second header would count for Pillow
+        misplaced = (kind == b"IHDR") != (at == 8)  # Pillow would use a second header
         long = kind != b"IDAT" and length > MUCH_METADATA
         long = long or (kind == b"eXIf" and _has_many_entries(data, at + 8))
-        long = long or data.startswith(b"Raw profile type", at + 8)  # EXIF in hexadecimal digits, say
+        long = long or data.startswith(b"Raw profile type", at + 8)  # for example EXIF in hexadecimal digits
         plain = plain and not (misplaced or long or kind == b"acTL" or texts > MOST_TEXTS)
         at += 12 + length
     return _odd(data, f"more than {MOST_CHUNKS} chunks", width * height)
@@ -204,7 +204,7 @@ def _png(data: bytes) -> Inspection:
 
 
 def _webp(data: bytes) -> Inspection:
-    """One image, its alpha and metadata; animations hold more, and take the memory of three canvases."""
+    """Plain is one image with alpha and metadata; an animation takes the memory of three canvases."""
     kind = data[12:16]
     if kind == b"VP8 ":
         wide, high = struct.unpack_from("<HH", data, 26)
@@ -256,7 +256,7 @@ def _gif(data: bytes) -> Inspection:
 
 
 def _bmp(data: bytes) -> Inspection:
-    """Pixels as they are; run lengths would be expanded in Python."""
+    """Plain are raw pixels; Pillow expands run lengths in Python."""
     size, width, height, _, _, compression, *_, colours = struct.unpack_from("<IiiHHIIiiI", data, 14)
     pixels = abs(width * height)
     if compression in (1, 2) and pixels > MOST_RUN_LENGTHS:
@@ -275,7 +275,7 @@ _NOT_PLAIN = frozenset([322, 34665, 34853, 40965])  # tiles, and directories wit
 
 
 def _has_many_entries(data: bytes, at: int) -> bool:
-    """Whether the directory of the TIFF at this place is long: Pillow takes each entry apart in Python."""
+    """Whether the directory of the TIFF at this position is long: Pillow parses each entry in Python."""
     order = {b"II": "<", b"MM": ">"}.get(data[at : at + 2])
     if order is None:
         return False
@@ -285,7 +285,7 @@ def _has_many_entries(data: bytes, at: int) -> bool:
 
 
 def _tiff(data: bytes) -> Inspection:
-    """A short directory of short values, and strips in a common compression."""
+    """Plain are a short directory of short values, and strips in a common compression."""
     order = {b"II*\0": "<", b"MM\0*": ">"}[data[:4]]  # BigTIFF and misspelt headers are not plain
     (at,) = struct.unpack_from(order + "I", data, 4)
     (count,) = struct.unpack_from(order + "H", data, at)
@@ -308,7 +308,7 @@ def _tiff(data: bytes) -> Inspection:
 
 
 def _single(kind: int, length: int, value: int, order: str) -> int:
-    """The one whole number that an entry holds; for any other entry, a number too large for anything."""
+    """The integer that an entry holds; for an entry that holds anything else, a number too large for any image."""
     if length != 1 or kind not in (3, 4):
         return 1 << 32
     return value >> 16 if kind == 3 and order == ">" else value & (0xFFFF if kind == 3 else 0xFFFFFFFF)

@@ -1,6 +1,6 @@
-"""RGB images to the uint8 tensors that networks take: the centre view, and augmented ones.
+"""RGB images to the uint8 tensors that networks take: the centre view, and augmented views.
 
-Does not normalise: mean and deviation are the first layer of a trunk. Bytes become an image in `core.pixels`.
+Does not normalise: the first layer of a trunk does. Bytes become an image in `core.pixels`.
 """
 
 import math
@@ -32,14 +32,14 @@ Box = tuple[float, float, float, float]
 
 _RESAMPLE = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
-# Where a picture shrinks twice as much as this or more, whole blocks of it are averaged first. That halves the time
-# and, even on black and white noise, moves a pixel by no more than 1.5 levels on average.
+# An image that shrinks at least twice as much as this is averaged over whole blocks first. That halves the time and,
+# even on black and white noise, changes a pixel by no more than 1.5 levels on average.
 _REDUCING_GAP = 3
 
 
 @dataclass(frozen=True)
 class Framing:
-    """How a picture is cut to a backbone's input."""
+    """How an image is cropped and scaled to a backbone's input."""
 
     size: int  # side of the square input
     crop_ratio: float = 0.875  # share of the shorter side that the centre crop keeps
@@ -47,23 +47,23 @@ class Framing:
 
     def __post_init__(self) -> None:
         if self.size < 1 or not 0 < self.crop_ratio <= 1:
-            raise ValueError(f"{self} cuts nothing: size is at least 1, crop_ratio above 0 and at most 1")
+            raise ValueError(f"{self} is not possible: size is at least 1, crop_ratio above 0 and at most 1")
 
     @property
     def short_side(self) -> int:
-        """What the shorter side is scaled to before the centre crop."""
+        """The length of the shorter side when the centre is cropped."""
         return round(self.size / self.crop_ratio)
 
     def blank(self) -> torch.Tensor:
-        """A batch of one black picture: to ask a network for its shapes, and to warm it up."""
+        """A batch of one black image, to find out a network's shapes and to warm it up."""
         return torch.zeros(1, 3, self.size, self.size, dtype=torch.uint8)
 
 
 def centre_view(image: Image.Image, framing: Framing) -> torch.Tensor:
-    """The middle of the picture, as scaling its shorter side and then cutting the centre would show it.
+    """The centre of the image, as if its shorter side were scaled and the centre cropped then.
 
-    Every prediction waits for this, so it is scaled by torch, in less than half the time that Pillow takes: the same
-    filter, within a level or two of the same pixels. Torch knows whole pixels only, which the cut is rounded to.
+    Every prediction waits for this, so torch does the scaling, in less than half of Pillow's time: with the same
+    filter, and pixels within a level or two of Pillow's. Torch crops at whole pixels only, so the crop is rounded.
     """
     side = max(1, round(min(image.size) * framing.size / framing.short_side))
     blocks = max(1, side // (_REDUCING_GAP * framing.size))
@@ -74,7 +74,7 @@ def centre_view(image: Image.Image, framing: Framing) -> torch.Tensor:
 
 
 def augmented_view(image: Image.Image, framing: Framing, generator: torch.Generator) -> torch.Tensor:
-    """A random part of the picture, maybe mirrored, with its light and colour shifted by up to 30 %."""
+    """A random part of the image, maybe mirrored, with light and colour changed by up to 30 %."""
     draws = torch.rand(8, generator=generator, device=generator.device).tolist()
     view = _cut(image, framing, _random_box(image.size, *draws[:4]))
     if draws[4] < 0.5:
@@ -86,7 +86,7 @@ def augmented_view(image: Image.Image, framing: Framing, generator: torch.Genera
 
 
 def views(image: Image.Image, framing: Framing, augmented: int, generator: torch.Generator) -> torch.Tensor:
-    """The centre view, then as many augmented ones as asked for."""
+    """The centre view, then this many augmented ones."""
     others = [augmented_view(image, framing, generator) for _ in range(augmented)]
     return torch.stack([centre_view(image, framing), *others])  # (1 + augmented, 3, size, size)
 
@@ -98,33 +98,35 @@ def _random_box(size: tuple[int, int], area: float, aspect: float, x: float, y: 
     ratio = (3 / 4) * (16 / 9) ** aspect  # log-uniform: as often taller as wider
     wide, tall = math.sqrt(pixels * ratio), math.sqrt(pixels / ratio)
     fit = min(1.0, width / wide, height / tall)
-    wide, tall = min(wide * fit, width), min(tall * fit, height)  # rounding may leave either a hair too long
+    wide, tall = min(wide * fit, width), min(tall * fit, height)  # rounding may make either slightly too long
     left, top = x * (width - wide), y * (height - tall)
     return left, top, left + wide, top + tall
 
 
 def _cut(image: Image.Image, framing: Framing, box: Box) -> Image.Image:
-    """Crop and scale at once; the filter still sees the pixels around the box."""
+    """Crop and scale in one step; the filter still uses the pixels around the box."""
     size = (framing.size, framing.size)
     return image.resize(size, _RESAMPLE[framing.resample], box, reducing_gap=_REDUCING_GAP)
 
 
 def _scaled(image: Image.Image, framing: Framing) -> torch.Tensor:
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]  # in the order for which torch is fast
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[
+        None
+    ]  # channels last in memory, for which torch is fast
     size = (framing.size, framing.size)
     return F.interpolate(pixels, size, mode=framing.resample, antialias=True)[0].contiguous()
 
 
-def stacked(pictures: Sequence[torch.Tensor]) -> torch.Tensor:
-    """(n, 3, s, s) out of n times (3, s, s); a single one is not copied."""
-    return joined([picture[None] for picture in pictures])
+def stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
+    """n images (3, s, s) → (n, 3, s, s); a single one is not copied."""
+    return joined([image[None] for image in images])
 
 
 def joined(batches: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Batches of pictures as one, by NumPy: torch would wake all its threads to copy some bytes."""
+    """Batches of images as one, by NumPy: torch would wake all its threads to copy a few bytes."""
     return batches[0] if len(batches) == 1 else torch.from_numpy(np.concatenate([batch.numpy() for batch in batches]))
 
 
 def _tensor(view: Image.Image) -> torch.Tensor:
-    # Copied in NumPy: what Pillow lends is read-only, and torch warns of such arrays.
+    # Copied in NumPy: arrays that Pillow shares are read-only, and torch warns about them.
     return torch.from_numpy(np.asarray(view).transpose(2, 0, 1).copy())  # (3, size, size)

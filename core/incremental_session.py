@@ -1,7 +1,7 @@
 """An incremental session: learn new classes from a few shots and keep the old ones (paper, section IV).
 
-Old pictures are never trained on. What is known of old classes are their prototypes, which take part in the loss and
-move with the network. Everything given is left alone; the session returns what comes next.
+It never trains on old images. Old classes are represented by their prototypes, which take part in the loss and move
+with the network. Nothing that is given changes; the session returns the next state.
 """
 
 from copy import deepcopy
@@ -29,14 +29,14 @@ from core.prototypes import Prior, mean_prototypes, supported
 from core.selection import Masks, freeze_unselected, mask_gradients, smallest_weights
 from core.space import Space, euclidean
 from core.state import LearnerState
-from core.views import LabelledViews, Scope, as_batch, features_of, trainable_part
+from core.views import CPU, LabelledViews, Scope, as_batch, features_of, prefix_of, trainable_part
 
-MOST_CORRELATED = 256  # prototypes that take part in one step of L_COR: bounds its K² cost; all of them up to that
+MOST_CORRELATED = 256  # prototypes in one step of L_COR at most: bounds its K² cost
 
 
 @dataclass(frozen=True)
 class IncrementalConfig:
-    """How a session learns. The defaults were chosen on base-class data; `paper()` is what the paper prints."""
+    """How a session learns. The defaults were chosen on base-class data; `paper()` has the values of the paper."""
 
     epochs: int = 4
     episodes: int = 5  # per epoch
@@ -55,13 +55,13 @@ class IncrementalConfig:
     statistics_momentum: float = 0.9
     drift: bool = True
     drift_bandwidth: float = 1.0
-    prior: Prior = "span"  # what well-known classes say of a new one
-    prior_shots: float = 5.0  # what that is worth, in pictures
+    prior: Prior = "span"  # how well-known classes predict a new one
+    prior_shots: float = 5.0  # how many images that prediction is worth
     seed: int = 0
 
     @classmethod
     def paper(cls) -> "IncrementalConfig":
-        """Section V-B, and nothing that the paper does not have."""
+        """Section V-B of the paper, without our additions."""
         return cls(
             epochs=60,
             episodes=10,
@@ -75,11 +75,24 @@ class IncrementalConfig:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class SessionOutcome:
+    state: LearnerState
+    module: nn.Module  # the part of the backbone that was trained, in evaluation mode on the CPU
+    features: Tensor  # (S, V, M) of the shots under that module
+
+
 def teach(backbone: Backbone, parent: LearnerState, shots: LabelledViews, config: IncrementalConfig) -> LearnerState:
     """Add classes without training: prototypes under the parent's weights. This is the provisional version."""
-    shots.require_pictures()
-    embeddings = parent.space.embed(features_of(trainable_part(backbone, config.scope), shots, torch.device("cpu")))
-    return replace(parent, bank=_with_new_classes(parent.bank, embeddings, shots, config))
+    shots.require_images()
+    features = features_of(trainable_part(backbone, config.scope), shots, CPU)
+    return add_classes(parent, LabelledViews(features, shots.labels), config)
+
+
+def add_classes(state: LearnerState, features: LabelledViews, config: IncrementalConfig) -> LearnerState:
+    """The state with new classes, whose prototypes are made of their shots' features (S, V, M) under its weights."""
+    embeddings = LabelledViews(state.space.embed(features.inputs), features.labels)
+    return replace(state, bank=_with_new_classes(state.bank, embeddings, config))
 
 
 def incremental_session(
@@ -88,25 +101,32 @@ def incremental_session(
     shots: LabelledViews,
     config: IncrementalConfig,
     *,
+    features: Tensor | None = None,
     device: torch.device | str = "cpu",
     report: Report = silent,
-) -> LearnerState:
-    """Refine `parent`, whose weights `backbone` carries, with the shots of classes that it does not know yet."""
-    shots.require_pictures()
-    run = _Run(backbone, parent, shots, config, torch.device(device))
+) -> SessionOutcome:
+    """Refine `parent`, whose weights `backbone` carries, with the shots of classes that it does not know yet.
+
+    `features`: those of the shots (S, V, M) under the parent's weights, where the caller has them already.
+    """
+    shots.require_images()
+    if features is None:
+        features = features_of(trainable_part(backbone, config.scope), shots, CPU)
+    run = _Run(backbone, parent, shots, features, config, torch.device(device))
     if run.can_train:
         run.train(report)
-    return run.result()
+    return run.outcome()
 
 
 class _Run:
-    """The moving parts of one session: a copy of the network, and the old prototypes as they stand."""
+    """The changing parts of one session: a copy of the network, and the current prototypes of the old classes."""
 
     def __init__(
         self,
         backbone: Backbone,
         parent: LearnerState,
         shots: LabelledViews,
+        features: Tensor,
         config: IncrementalConfig,
         device: torch.device,
     ) -> None:
@@ -116,21 +136,20 @@ class _Run:
         self.device = device
         self.generator = torch.Generator().manual_seed(config.seed)
         self.module = deepcopy(trainable_part(backbone, config.scope)).to(device)
-        self.prefix = "tail." if config.scope == "tail" else ""
         budget = round(config.fraction * backbone.parameter_count)
         self.masks: Masks = smallest_weights(self.module, budget)
         self.space: Space = parent.space.to(device)
-        self.before = parent.space.embed(features_of(self.module, shots, device))  # (S, V, M)
-        self.past = parent.bank.prototypes.to(device)  # (P, M) raw: what λ moves
+        self.before = LabelledViews(parent.space.embed(features), shots.labels)  # (S, V, M)
+        self.past = parent.bank.prototypes.to(device)  # (P, M) before calibration: what λ moves
         self.initial = parent.bank.initial.to(device)
-        self.current = _prototypes(parent.bank, self.before, shots, config).to(device)  # (N, M), stand-ins
+        self.current = _prototypes(parent.bank, self.before, config).to(device)  # (N, M) for classes outside an episode
         self.running = parent.bank.statistics
         self.recolouring: Recolouring | None = None  # the identity until training begins
         self.owners = shots.owners
 
     @property
     def can_train(self) -> bool:
-        """A query needs its own class and two others in existence, and something that may change."""
+        """A query needs its own class and two others, and there must be weights that may change."""
         steps = self.config.epochs * self.config.episodes
         return len(self.past) + len(self.current) >= 3 and steps > 0 and any(mask.any() for mask in self.masks.values())
 
@@ -145,25 +164,25 @@ class _Run:
             for episode in range(config.episodes):
                 losses = self._step(optimiser)
                 report(Progress(epoch + 1, config.epochs, episode + 1, config.episodes, losses))
+        optimiser.zero_grad()  # frees the gradients: the module outlives the session
 
-    def result(self) -> LearnerState:
-        """Append a copy to every old class, then add the new ones as the trained network sees them."""
-        module = self.module.cpu().eval()
-        after = self.parent.space.embed(features_of(module, self.shots, torch.device("cpu")))
-        if not torch.isfinite(after).all():
+    def outcome(self) -> SessionOutcome:
+        """Append a copy to every old class, then add the new classes under the trained network."""
+        module, space = self.module.cpu().eval(), self.parent.space
+        features = features_of(module, self.shots, CPU)
+        after = LabelledViews(space.embed(features), self.shots.labels)
+        if not torch.isfinite(after.inputs).all():
             raise Diverged("the trained network gives embeddings that are not finite; its learning rate is too high")
         old = self._calibrated(self.past).cpu()
         if self.config.drift:
-            old = compensated(old, self.before, after, self.parent.space, self.config.drift_bandwidth)
+            old = compensated(old, self.before.inputs, after.inputs, space, self.config.drift_bandwidth)
         bank = self.parent.bank
         if len(bank):
             bank = bank.with_copies(old, self._statistics_now(old))
-        weights = {self.prefix + name: module.state_dict()[name].clone() for name in self.masks}
-        return replace(
-            self.parent,
-            weights={**self.parent.weights, **weights},
-            bank=_with_new_classes(bank, after, self.shots, self.config),
-        )
+        own, prefix = module.state_dict(), prefix_of(self.config.scope)
+        weights = {**self.parent.weights, **{prefix + name: own[name].clone() for name in self.masks}}
+        state = replace(self.parent, weights=weights, bank=_with_new_classes(bank, after, self.config))
+        return SessionOutcome(state, module, features)
 
     def _step(self, optimiser: torch.optim.Optimizer) -> dict[str, float]:
         episode = draw_episode(self.owners, self.shots.views, self.config.classes_per_episode, self.generator)
@@ -202,7 +221,7 @@ class _Run:
     def _move_past(self) -> dict[str, float]:
         """C ← C − λ ∂(L_COR + L_CS)/∂C, eq. 7, with the losses taken at the calibrated prototypes.
 
-        The step is that of prototypes at unit length, so that λ means the same in every metric and backbone.
+        The step is scaled to prototypes of unit length, so that λ means the same in every metric and backbone.
         """
         if not len(self.past) or self.config.prototype_rate == 0:
             return {}
@@ -220,7 +239,7 @@ class _Run:
         return self.recolouring(prototypes) if self.recolouring else prototypes
 
     def _refresh_statistics(self) -> None:
-        """Once an epoch, and stable within it: let (μ, Σ) follow the prototypes as they stand."""
+        """Once per epoch: let (μ, Σ) follow the current prototypes."""
         if self.config.calibration and len(self.past):
             self.running = self._statistics_now(self.past.cpu())
             if self.recolouring:
@@ -240,13 +259,11 @@ def unit(vectors: Tensor) -> Tensor:
     return nn.functional.normalize(vectors, dim=-1)
 
 
-def _with_new_classes(
-    bank: PrototypeBank, embeddings: Tensor, shots: LabelledViews, config: IncrementalConfig
-) -> PrototypeBank:
-    prototypes = _prototypes(bank, embeddings, shots, config)
-    return bank.with_classes(shots.class_ids, prototypes, shots.counts.tolist())
+def _with_new_classes(bank: PrototypeBank, embeddings: LabelledViews, config: IncrementalConfig) -> PrototypeBank:
+    prototypes = _prototypes(bank, embeddings, config)
+    return bank.with_classes(embeddings.class_ids, prototypes, embeddings.counts.tolist())
 
 
-def _prototypes(bank: PrototypeBank, embeddings: Tensor, shots: LabelledViews, config: IncrementalConfig) -> Tensor:
-    means = mean_prototypes(embeddings, shots.owners, len(shots.class_ids))
-    return supported(means, shots.counts, bank, prior_shots=config.prior_shots, prior=config.prior)
+def _prototypes(bank: PrototypeBank, embeddings: LabelledViews, config: IncrementalConfig) -> Tensor:
+    means = mean_prototypes(embeddings.inputs, embeddings.owners, len(embeddings.class_ids))
+    return supported(means, embeddings.counts, bank, prior_shots=config.prior_shots, prior=config.prior)

@@ -1,29 +1,23 @@
 """The losses of an incremental session.
 
-Written on distances, not on vectors, wherever the paper is: a query's distance to every class (n, K), the row of its
-own class, and the distances that its two negatives give. Vectors are expected at unit length.
+Functions of distances, as in the paper: a query's distance to every class (n, K), the row of its own class, and the
+distances that involve its two negatives. Vectors are expected at unit length.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 LossKind = Literal["contrastive", "triplet", "quadruplet", "prototypical-quadruplet", "cross-entropy-quadruplet"]
-LOSS_KINDS: tuple[LossKind, ...] = (
-    "contrastive",
-    "triplet",
-    "quadruplet",
-    "prototypical-quadruplet",
-    "cross-entropy-quadruplet",
-)
+LOSS_KINDS: tuple[LossKind, ...] = get_args(LossKind)
 
 
 @dataclass(frozen=True)
 class Margins:
-    """α1 parts a query from its negative; α2 parts it from the distance between the two negatives."""
+    """α1 separates a query from its negative; α2 separates it from the distance between the two negatives."""
 
     query: float = 1.0
     negatives: float = 0.5
@@ -31,7 +25,7 @@ class Margins:
 
 @dataclass(frozen=True)
 class Quadruplets:
-    """What a loss sees of n queries: distances to every class, and the negatives drawn for each query."""
+    """The input of a loss for n queries: distances to every class, and the negatives drawn for each query."""
 
     to_classes: Tensor  # (n, K) d(f(q), c_k)
     own: Tensor  # (n,) which of the K is the query's class
@@ -46,8 +40,8 @@ class Quadruplets:
 def embedding_loss(quadruplets: Quadruplets, margins: Margins) -> Tensor:
     """g(q, k) of eq. 2 for every class k, (n, K).
 
-    The hinge [·]₊ is ours: without it α cancels in the softmax of eq. 3, yet the paper's table says that α matters,
-    and it gives g the codomain [0, ∞).
+    The hinge [·]₊ is ours: without it α cancels in the softmax of eq. 3, but the paper's table shows that α matters,
+    and the paper gives g the codomain [0, ∞).
     """
     to_classes = quadruplets.to_classes
     first = F.relu(to_classes - quadruplets.to_negative[:, None] + margins.query)
@@ -78,12 +72,12 @@ def quadruplet_loss(quadruplets: Quadruplets, margins: Margins) -> Tensor:
 
 
 def prototypical_cross_entropy(quadruplets: Quadruplets, sharpness: float) -> Tensor:
-    """−log softmax_k(−τ·d²): what a nearest-class-mean classifier is judged by."""
+    """−log softmax_k(−τ·d²): cross-entropy of a nearest-class-mean classifier."""
     return F.cross_entropy(-sharpness * quadruplets.to_classes**2, quadruplets.own)
 
 
 def session_loss(kind: LossKind, quadruplets: Quadruplets, margins: Margins, sharpness: float = 16.0) -> Tensor:
-    """The loss that an incremental session descends, by name."""
+    """The loss that an incremental session minimises, by name."""
     match kind:
         case "contrastive":
             return contrastive_loss(quadruplets, margins)
@@ -108,5 +102,5 @@ def correlation_loss(prototypes: Tensor) -> Tensor:
 
 
 def consistency_loss(prototypes: Tensor, initial: Tensor) -> Tensor:
-    """L_CS, eq. 6 as a loss: mean of 1 − cos(tanh c_i, tanh c0_i). The paper's sign would drive c away from c0."""
+    """L_CS, eq. 6 as a loss: mean of 1 − cos(tanh c_i, tanh c0_i). The paper's sign would push c away from c0."""
     return (1 - F.cosine_similarity(torch.tanh(prototypes), torch.tanh(initial), dim=1)).mean()

@@ -1,7 +1,7 @@
-"""How a session tells what it is doing.
+"""How a session reports its progress.
 
-The callback is also how a session is stopped: it may raise `SessionCancelled`, which is safe between any two steps,
-because a session changes nothing it was given.
+The callback may stop the session by raising `SessionCancelled`. That is safe after any step, because a session changes
+nothing that it was given.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """One step done: of which epoch, of how many, and the losses it saw."""
+    """One finished step, and its losses."""
 
     epoch: int  # from 1
     epochs: int
@@ -27,4 +27,4 @@ Report = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """A listener that does not listen."""
+    """Report nothing."""

@@ -1,7 +1,7 @@
 """Which weights an incremental session may change (paper, section IV-D).
 
-Weights of small magnitude contributed least to the prototypes that exist, so they are the ones that may move. Biases
-and batch-norm parameters never do.
+Weights of small magnitude contributed least to the existing prototypes, so only they may change. Biases and batch-norm
+parameters never do.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ Masks = Mapping[str, Tensor]
 
 
 def smallest_weights(module: nn.Module, budget: int) -> Masks:
-    """Masks over `module`'s weight tensors, true on the smallest |w| of each, together about `budget` elements.
+    """Masks over the module's weight tensors, true on the smallest |w| of each, together about `budget` elements.
 
-    Every layer gives the same share of its weights, as the paper's per-layer thresholds do.
+    Every layer gives the same share of its weights, as with the paper's per-layer thresholds.
     """
     weights = {name: parameter for name, parameter in module.named_parameters() if parameter.dim() > 1}
     total = sum(weight.numel() for weight in weights.values())
@@ -24,7 +24,7 @@ def smallest_weights(module: nn.Module, budget: int) -> Masks:
 
 
 def freeze_unselected(module: nn.Module, masks: Masks) -> list[nn.Parameter]:
-    """Let gradients flow to the selected tensors only; returns them for the optimiser."""
+    """Require gradients of the selected tensors only; returns them for the optimiser."""
     chosen = []
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name in masks and bool(masks[name].any()))
@@ -35,9 +35,9 @@ def freeze_unselected(module: nn.Module, masks: Masks) -> list[nn.Parameter]:
 
 @torch.no_grad()
 def mask_gradients(module: nn.Module, masks: Masks, weight_decay: float) -> None:
-    """Decay and silence in one place: an unselected element gets a gradient of exactly nought.
+    """Add weight decay, then set the gradient of every unselected element to zero.
 
-    The optimiser must not decay by itself, or it would move what is frozen.
+    The optimiser must not decay by itself, or it would move the unselected weights.
     """
     for name, parameter in module.named_parameters():
         if parameter.grad is not None:

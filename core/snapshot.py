@@ -1,12 +1,11 @@
 """A learner's state to bytes and back: safetensors only, strict both ways.
 
 Weights are written as their difference from base weights: a session changes a tenth of the network, so a version costs
-a tenth of its bytes. The same base weights must be at hand to read them again, which a fingerprint makes sure of.
+a tenth of its bytes. Reading them needs the same base weights, which a fingerprint checks.
 """
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,20 +15,20 @@ from torch import Tensor
 
 from core.bank import ClassId, PrototypeBank
 from core.calibration import Statistics
-from core.classifier import Certainty
 from core.errors import SnapshotError
 from core.space import METRICS, Space, Whitening
 from core.state import LearnerState, Weights
 
 FORMAT = "protoquad-snapshot-1"
-ABOUT = "about"  # what is not a tensor, as JSON in a tensor of bytes: one container, one reader
+ABOUT = "about"  # everything that is not a tensor, as JSON in a tensor of bytes: one container, one reader
 LARGEST_ABOUT = 16 * 2**20  # bytes of it: a hundred thousand classes take less than one megabyte
-FIELDS = {"format", "backbone", "metric", "class_ids", "temperature", "threshold", "base", "whitened", "weights"}
+UNUSED = {"temperature": 1.0, "threshold": None}  # nobody reads them, but earlier releases refuse to do without
+FIELDS = {"format", "backbone", "metric", "class_ids", "base", "whitened", "weights", *UNUSED}
 NO_BASE: Weights = {}
 
 
 def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
-    """Everything of `state`; weights that `base` holds too are written as the elements that differ."""
+    """All of `state`; of weights that `base` holds too, only the elements that differ are written."""
     missing = [name for name in base if name not in state.weights]
     if missing:
         raise SnapshotError(f"the state lacks {len(missing)} of its base's weights ({missing[0]} first)")
@@ -38,11 +37,10 @@ def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
         "backbone": state.backbone,
         "metric": state.space.metric,
         "class_ids": list(state.bank.class_ids),
-        "temperature": state.certainty.temperature,
-        "threshold": state.certainty.threshold if math.isfinite(state.certainty.threshold) else None,
         "base": fingerprint(base),
         "whitened": state.space.whitening is not None,
         "weights": sorted(state.weights),
+        **UNUSED,
     }
     tensors = {ABOUT: torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)}
     tensors |= _bank_tensors(state.bank)
@@ -57,11 +55,11 @@ def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
 
 
 def from_bytes(data: bytes, base: Weights = NO_BASE) -> LearnerState:
-    """The state that `to_bytes` was given, bit for bit; anything else in `data` is refused with a SnapshotError."""
+    """The state that was given to `to_bytes`, bit for bit; raises SnapshotError on anything else."""
     try:
         tensors = load(data)
         about = _about(tensors.pop(ABOUT))
-    except Exception as error:  # a shape beyond 64 bits, an odd type: torch raises whatever its parsing ran into
+    except Exception as error:  # torch raises any exception on malformed data, such as a shape beyond 64 bits
         raise SnapshotError(f"these bytes are not a snapshot ({type(error).__name__}: {_short(error)})") from error
     _check(about, base)
     try:
@@ -70,18 +68,17 @@ def from_bytes(data: bytes, base: Weights = NO_BASE) -> LearnerState:
         weights = _weights(tensors, base)
         if sorted(weights) != about["weights"]:
             raise ValueError("it holds other weights than it lists")
-        certainty = _certainty(about)
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
         raise SnapshotError(f"the snapshot is incomplete or inconsistent ({_short(error)})") from error
     if tensors:
         raise SnapshotError(
-            f"the snapshot holds {len(tensors)} tensors nobody asked for ({_short(min(tensors))} first)"
+            f"the snapshot holds {len(tensors)} tensors that do not belong to it ({_short(min(tensors))} first)"
         )
-    return LearnerState(about["backbone"], weights, space, bank, certainty)
+    return LearnerState(about["backbone"], weights, space, bank)
 
 
 def fingerprint(weights: Weights) -> str:
-    """Tells base weights apart; the same for equal names and equal bits."""
+    """Identifies base weights: the same for equal names and equal bits, whatever their order."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode() + b"\0")
@@ -91,26 +88,26 @@ def fingerprint(weights: Weights) -> str:
 
 def _about(tensor: Tensor) -> Any:
     if tensor.dtype != torch.uint8 or tensor.dim() != 1 or len(tensor) > LARGEST_ABOUT:
-        raise ValueError(f"what it says of itself is {tensor.dtype} of shape {tuple(tensor.shape)}")
+        raise ValueError(f"its description is {tensor.dtype} of shape {tuple(tensor.shape)}")
     return json.loads(tensor.numpy().tobytes())
 
 
 def _short(text: object) -> str:
-    """Names within a snapshot may be a stranger's."""
+    """Bounded and printable: names within a snapshot may come from anybody."""
     return "".join(character if character.isprintable() else "?" for character in str(text)[:200])
 
 
 def _check(about: Any, base: Weights) -> None:
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        found = about.get("format") if isinstance(about, dict) else about
-        raise SnapshotError(f"this is no snapshot of the format {FORMAT}, but {_short(repr(found))}")
+    found = about.get("format") if isinstance(about, dict) else about
+    if found != FORMAT:
+        raise SnapshotError(f"the format of a snapshot is {FORMAT}, not {_short(repr(found))}")
     if set(about) != FIELDS:
-        found = _short(", ".join(sorted(about)))
-        raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(FIELDS))}, not {found}")
+        given = _short(", ".join(sorted(about)))
+        raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(FIELDS))}, not {given}")
     if not isinstance(about["backbone"], str):
         raise SnapshotError(f"the snapshot's backbone {_short(repr(about['backbone']))} is not a name")
     if about["metric"] not in METRICS:
-        raise SnapshotError(f"the snapshot's metric {_short(repr(about['metric']))} is none of {', '.join(METRICS)}")
+        raise SnapshotError(f"the snapshot's metric {_short(repr(about['metric']))} is not one of {', '.join(METRICS)}")
     if about["base"] != fingerprint(base):
         raise SnapshotError("the snapshot was written against other base weights than those given")
 
@@ -160,16 +157,6 @@ def _whitening(tensors: dict[str, Tensor], dim: int) -> Whitening:
     return whitening
 
 
-def _certainty(about: Mapping[str, Any]) -> Certainty:
-    temperature = float(about["temperature"])
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"a temperature of {temperature} makes no confidence")
-    threshold = math.inf if about["threshold"] is None else float(about["threshold"])
-    if math.isnan(threshold):
-        raise ValueError("its threshold is not a number")
-    return Certainty(temperature, threshold)
-
-
 def _require(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
     if tuple(tensor.shape) != shape or tensor.dtype != dtype:
         raise ValueError(f"a tensor is {tensor.dtype} of shape {tuple(tensor.shape)}, not {dtype} of {shape}")
@@ -181,7 +168,7 @@ def _difference(name: str, tensor: Tensor, base: Tensor | None) -> dict[str, Ten
     if base.shape != tensor.shape or base.dtype != tensor.dtype:
         raise SnapshotError(f"{name} has another shape or type than in the base weights")
     changed = (_bits(tensor) != _bits(base)).flatten().nonzero()[:, 0]
-    if 2 * len(changed) >= tensor.numel():  # with the places of its elements, it would be larger than whole
+    if 2 * len(changed) >= tensor.numel():  # written whole it is smaller than with its positions
         return {f"weights.{name}": tensor}
     return {f"changed.{name}": changed.to(torch.int32), f"values.{name}": tensor.flatten()[changed]}
 
@@ -197,12 +184,12 @@ def _weights(tensors: dict[str, Tensor], base: Weights) -> Mapping[str, Tensor]:
         _require(changed, (len(values),), torch.int32)
         _require(values, (len(values),), tensor.dtype)
         if (changed < 0).any() or (changed.diff() <= 0).any():
-            raise ValueError(f"the changed elements of {name} are not in ascending order from its beginning")
+            raise ValueError(f"the positions of changed elements of {name} are not in ascending order from 0")
         whole[changed.long()] = values
         weights[name] = whole.view_as(tensor)
     return weights
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """Compared by bits, a minus nought is not a nought and what is not a number equals itself."""
+    """For a bitwise comparison: -0.0 differs from 0.0, and NaN equals itself."""
     return tensor.view(torch.int32) if tensor.dtype == torch.float32 else tensor

@@ -1,8 +1,8 @@
 """Makes `import torchvision` work beside a CPU build of torch.
 
-The package index carries torchvision only as a CUDA build. Beside a CPU torch its compiled operators cannot load, and
-then `import torchvision` itself fails, because it attaches shape rules to an operator nobody has declared. We use none
-of those operators, so declaring their signatures is enough. Where torchvision's own operators load, nothing is done.
+The package index has torchvision only as a CUDA build. Beside a CPU torch its compiled operators cannot load, and
+`import torchvision` fails, because it registers shape rules for operators that are not declared. We use none of those
+operators, so declaring their signatures is enough. Where torchvision's own operators load, nothing is done.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import torch
 SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
-@cache  # the declarations live as long as the returned library does, and may be made once only
+@cache  # the declarations live as long as the returned library, and may be made only once
 def make_torchvision_importable() -> torch.library.Library | None:
     """Declare the missing operators; returns None when torchvision brings its own."""
     if _own_operators_load():

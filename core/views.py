@@ -1,7 +1,7 @@
-"""Pictures as the sessions see them: labelled inputs in several views, with the trunk already behind them.
+"""Images as sessions take them: labelled inputs of the network part that is trained, in several views.
 
-Sessions that train the tail take trunk activations, which are computed once for each picture. Sessions that train the
-whole network take the pictures themselves. Both look the same from here: `inputs` of whatever is trained.
+Sessions that train the tail take trunk activations, which are computed once for each image. Sessions that train the
+whole network take the images themselves.
 """
 
 from collections.abc import Iterator
@@ -16,20 +16,21 @@ from core.bank import ClassId
 from core.errors import NoImages, WrongShape
 
 Scope = Literal["tail", "all"]
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledViews:
-    """n pictures in v views each, view 0 the centre view; class ids may be any numbers."""
+    """n images in v views each, view 0 the centre view; class ids may be any numbers."""
 
-    inputs: Tensor  # (n, v, …) trunk activations, or uint8 pictures
+    inputs: Tensor  # (n, v, …) trunk activations, uint8 images, or features
     labels: Tensor  # (n,) class ids
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
-            raise WrongShape(f"{len(self.inputs)} pictures carry {len(self.labels)} labels")
+            raise WrongShape(f"{len(self.inputs)} images have {len(self.labels)} labels")
         if self.inputs.dim() < 3 or self.inputs.shape[1] < 1:
-            raise WrongShape(f"inputs of shape (pictures, views, …) are needed, not {tuple(self.inputs.shape)}")
+            raise WrongShape(f"inputs of shape (images, views, …) are needed, not {tuple(self.inputs.shape)}")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -45,13 +46,13 @@ class LabelledViews:
 
     @property
     def owners(self) -> Tensor:
-        """Each picture's position within `class_ids`, (n,)."""
+        """The position of each image's class within `class_ids`, (n,)."""
         owners: Tensor = self.labels.unique(return_inverse=True)[1]
         return owners
 
     @property
     def counts(self) -> Tensor:
-        """How many pictures each of `class_ids` has."""
+        """How many images each of `class_ids` has."""
         counts: Tensor = self.labels.unique(return_counts=True)[1]
         return counts
 
@@ -64,14 +65,19 @@ class LabelledViews:
     def select(self, rows: Tensor) -> "LabelledViews":
         return LabelledViews(self.inputs[rows], self.labels[rows])
 
-    def require_pictures(self) -> None:
+    def require_images(self) -> None:
         if not len(self):
-            raise NoImages("there is no picture to learn from")
+            raise NoImages("there is no image to learn from")
 
 
 def trainable_part(backbone: Backbone, scope: Scope) -> nn.Module:
-    """The module that a session of this scope trains, whose inputs `LabelledViews` holds."""
+    """The module that a session of this scope trains; `LabelledViews` holds its inputs."""
     return backbone.tail if scope == "tail" else backbone
+
+
+def prefix_of(scope: Scope) -> str:
+    """How the names of that module's weights begin within the backbone."""
+    return "tail." if scope == "tail" else ""
 
 
 @torch.no_grad()
@@ -83,13 +89,13 @@ def features_of(module: nn.Module, views: LabelledViews, device: torch.device, b
         module(as_batch(flat[start : start + batch], device)).float().cpu() for start in range(0, len(flat), batch)
     ]
     if not parts:
-        raise NoImages("there is no picture to embed")
+        raise NoImages("there is no image to embed")
     features: Tensor = torch.cat(parts).unflatten(0, views.inputs.shape[:2])
     return features
 
 
 def as_batch(inputs: Tensor, device: torch.device) -> Tensor:
-    """Inputs as a network takes them: pictures stay bytes, activations become single precision."""
+    """Inputs as a network takes them: images stay bytes, activations become single precision."""
     moved = inputs.to(device)
     if moved.dtype != torch.uint8:
         moved = moved.float()

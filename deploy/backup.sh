@@ -7,9 +7,9 @@ file="$1"
 source "$(dirname "${BASH_SOURCE[0]}")/database-url.sh"
 [ ! -e "$file" ] || { echo "$file exists already; name another file" >&2; exit 2; }
 
-umask 077 # it holds every picture that was taught, and the digests of the keys
+umask 077 # the file holds every stored image, and the digests of the keys
 part="$file.part-$$"
 trap 'rm -f "$part"' EXIT
 pg_dump --format=custom --no-owner --no-privileges --dbname="$url" --file="$part"
-pg_restore --file=/dev/null "$part" # to its end: a backup that nobody has read is a hope
+pg_restore --file=/dev/null "$part" # read to its end, so that a broken backup is noticed now
 mv "$part" "$file"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Whether this container is healthy: the API where one listens, else the worker.
+"""Checks whether this container is healthy: its API if one listens, otherwise its worker.
 
-Goes to the address that the settings name and through no proxy. An API that accepts a connection and does not answer is
-not healthy, however well the worker beside it does.
+It connects to the address in the settings, without a proxy. An API that accepts a connection but does not answer is not
+healthy, even if a worker beside it is.
 """
 
 import http.client
@@ -14,14 +14,14 @@ EVERY_ADDRESS = {"", "0.0.0.0", "::"}
 
 
 def main() -> int:
-    """Exit code 0 if healthy. The path to ask for may be given: /livez unless it is."""
+    """Exit code 0 if healthy. The path may be given as an argument; the default is /livez."""
     path = sys.argv[1] if len(sys.argv) > 1 else "/livez"
     try:
         status = _ask(path)
-    except ConnectionRefusedError:  # nothing listens: this is a worker's container, or the API has not started yet
+    except ConnectionRefusedError:  # nothing listens: a worker's container, or the API has not started yet
         os.execvp("protoquad", ["protoquad", "worker-alive"])
     except (OSError, http.client.HTTPException) as error:
-        print(f"{path} cannot be asked: {error!r}", file=sys.stderr)
+        print(f"{path} does not answer: {error!r}", file=sys.stderr)
         return 1
     print(f"{path} answers {status}")
     return 0 if status == http.client.OK else 1

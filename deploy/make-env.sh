@@ -1,10 +1,10 @@
 #!/bin/sh
-# Writes .env for docker compose: passwords and a first API key, random, readable by its owner alone.
+# Writes .env for docker compose: passwords and a first API key, random, readable by its owner only.
 set -eu
 cd "$(dirname "$0")/.."
 file="${1:-.env}"
 if [ -e "$file" ]; then
-    echo "$file is there already, and the database knows its password; remove it only together with the volumes" >&2
+    echo "$file exists already, and the database uses its password; remove it only together with the volumes" >&2
     exit 2
 fi
 
@@ -14,19 +14,19 @@ digits() { # this many random bytes in hexadecimal
 
 umask 077
 cat >"$file" <<END
-# Made by deploy/make-env.sh. Letters and digits only in the passwords: they become part of addresses.
+# Made by deploy/make-env.sh. The passwords have letters and digits only: they become part of URLs.
 POSTGRES_PASSWORD=$(digits 32)
 REDIS_PASSWORD=$(digits 32)
 
 # The first API key, with every right: send it as "Authorization: Bearer ...". More: docker compose run --rm cli keys create
 PROTOQUAD_KEY=pq_$(digits 4)_$(digits 32)
 
-# Where the service is reached. 0.0.0.0 opens it to other machines; put something that speaks TLS in front of it then.
+# Where the service is reached. 0.0.0.0 opens it to other machines; then put a TLS proxy in front of it.
 PROTOQUAD_ADDRESS=127.0.0.1
 PROTOQUAD_PORT=8000
 
-# How many of each; --scale goes before it.
+# How many of each; --scale overrides it.
 PROTOQUAD_API_REPLICAS=1
 PROTOQUAD_WORKER_REPLICAS=1
 END
-echo "$file is made; now: docker compose up --detach --build --wait"
+echo "$file is written; now: docker compose up --detach --build --wait"

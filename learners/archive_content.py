@@ -1,6 +1,6 @@
-"""What is opaque in an archive, judged before it is imported: weights by the backbone that they are for, and images.
+"""Checks of an archive's weights and images before it is imported.
 
-A backbone that an archive names is built on torch's meta device first: it has shapes and takes no memory, whatever its
+A backbone that an archive names is built on torch's meta device first: it has shapes but takes no memory, whatever its
 size, and nothing is downloaded for it.
 """
 
@@ -16,20 +16,21 @@ from core.errors import BackboneError, ImageError, SnapshotError
 from core.snapshot import from_bytes
 from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights, weights_of
-from learners.pictures import views_of
-from store.archive_checks import LARGEST_NUMBER
+from engine.pretrained import as_it_comes
+from learners.stored_images import views_of
+from store.archive_bank_checks import LARGEST_NUMBER
 from store.archive_file import Flaw
 from store.settings import Settings
 
 TAIL = "tail."
-MOST_PARAMETERS = 250_000_000  # of a backbone: a gigabyte, which is also the most that a row can hold
-BESIDE_NUMBERS = 2**20  # bytes of a set of weights that are names and sizes
-PROBES = 2  # pictures that a network is tried on
-NEVER_NEGATIVE = "running_var"  # the root is taken of it
+MAX_PARAMETERS = 250_000_000  # of a backbone: a gigabyte, which is also the most that a row can hold
+HEADER_BYTES = 2**20  # names and sizes in a set of weights
+PROBES = 2  # images that a network is tried on
+NEVER_NEGATIVE = "running_var"  # its square root is taken
 
 
 class ArchiveContent:
-    """Judges for one backbone; each method raises a `Flaw`. Implements `store.archive_checks.Content`."""
+    """Checks for one backbone; each method raises a `Flaw`. Implements `store.archive_checks.Content`."""
 
     def __init__(self, backbone: str, settings: Settings) -> None:
         self.settings = settings
@@ -37,10 +38,10 @@ class ArchiveContent:
         self.dim = self.shapes.dim
         own = self.shapes.state_dict().values()
         whitening = 4 * self.dim * (self.dim + 1)
-        self.largest_weights = sum(tensor.nbytes for tensor in own) + whitening + BESIDE_NUMBERS
+        self.largest_weights = sum(tensor.nbytes for tensor in own) + whitening + HEADER_BYTES
 
     def image(self, data: bytes) -> None:
-        """To its last pixel, within the limits of an upload: one that breaks off would make every session fail."""
+        """Decodes it whole, within the limits of an upload: a truncated one would make every session fail."""
         try:
             views_of(data, self.shapes.framing, augmented=0, max_pixels=self.settings.max_pixels)
         except ImageError as error:
@@ -63,14 +64,14 @@ class ArchiveContent:
     @cached_property
     def _own(self) -> Weights:
         try:
-            return weights_of(backbones.as_it_comes(self.shapes.name), "tail")
+            return weights_of(as_it_comes(self.shapes.name), "tail")
         except BackboneError as error:
-            raise Flaw(f"they are a difference from weights that cannot be had here: {error}") from error
+            raise Flaw(f"they are a difference from weights that are not available here: {error}") from error
 
     @cached_property
     def _network(self) -> Backbone:
-        """With any weights: those to be tried take their place."""
-        return backbones.build(self.shapes.name, pretrained=False)
+        """With any weights: the ones to try replace them."""
+        return backbones.build(self.shapes.name)
 
     def _names(self, prefix: str) -> set[str]:
         return {name for name in self.shapes.state_dict() if name.startswith(prefix)}
@@ -94,46 +95,46 @@ class ArchiveContent:
 
     @torch.inference_mode()
     def _try(self, weights: Weights, space: Space) -> None:
-        """Let the network look at noise: what it makes of that must be finite."""
+        """Run the network on noise: its features must be finite."""
         generator = torch.Generator().manual_seed(0)
         whole = weights.keys() == self._names("")
         if whole:
             size = self.shapes.framing.size
-            pictures = torch.randint(0, 256, (PROBES, 3, size, size), generator=generator, dtype=torch.uint8)
-            features = _answer(self._network, weights, pictures)
+            images = torch.randint(0, 256, (PROBES, 3, size, size), generator=generator, dtype=torch.uint8)
+            features = _answer(self._network, weights, images)
         else:
             own = {name.removeprefix(TAIL): tensor for name, tensor in weights.items()}
             activations = torch.rand(PROBES, *self._activation, generator=generator)
             features = _answer(self._network.tail, own, activations)
         if not torch.isfinite(space.comparable(space.embed(features))).all():
-            raise Flaw("a network with them answers with numbers that are not finite")
+            raise Flaw("a network with them computes numbers that are not finite")
 
     @cached_property
     def _activation(self) -> tuple[int, ...]:
-        """Shape of what the trunk makes of a picture."""
+        """Shape of the trunk's activation of an image."""
         with torch.no_grad(), torch.device("meta"):
             activation: Tensor = self.shapes.trunk(self.shapes.framing.blank())
         return tuple(activation.shape[1:])
 
 
 def _shapes_of(name: str) -> Backbone:
-    """The backbone without its numbers."""
+    """The backbone without its weights."""
     try:
         with torch.device("meta"):
-            built = backbones.build(name, pretrained=False)
+            built = backbones.build(name)
     except BackboneError as error:
         raise Flaw(str(error)) from error
-    except Exception as error:  # of timm's thousand models, some cannot be built like this
+    except Exception as error:  # some of timm's models cannot be built like this
         raise Flaw(f"its backbone {name[:100]!a} cannot be built here ({type(error).__name__})") from error
-    if built.parameter_count > MOST_PARAMETERS:
-        raise Flaw(f"its backbone {name} has {built.parameter_count} parameters, of {MOST_PARAMETERS} at most")
+    if built.parameter_count > MAX_PARAMETERS:
+        raise Flaw(f"its backbone {name} has {built.parameter_count} parameters, of {MAX_PARAMETERS} at most")
     return built
 
 
 def _answer(network: nn.Module, weights: Weights, inputs: Tensor) -> Tensor:
     features: Tensor = functional_call(network, dict(weights), (inputs,))
     if not torch.isfinite(features).all():
-        raise Flaw("a network with them answers with numbers that are not finite")
+        raise Flaw("a network with them computes numbers that are not finite")
     return features
 
 
@@ -149,5 +150,5 @@ def _require_like(tensor: Tensor, expected: Tensor, name: str) -> None:
 
 
 def _require_usable(tensor: Tensor, name: str) -> None:
-    if not (tensor.abs() <= LARGEST_NUMBER).all():  # what is not a number is not usable either
+    if not (tensor.abs() <= LARGEST_NUMBER).all():  # NaN fails this too
         raise Flaw(f"{name} has numbers that are not finite, or too large")

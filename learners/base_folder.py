@@ -1,56 +1,56 @@
-"""A folder of class folders, as a base session takes it: names and files, nothing decoded yet."""
+"""A folder of class folders, the input of a base session: names and files, nothing decoded yet."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import ProtoquadError
+from store import names
+from store.errors import UnusableName
 
-FEWEST = 2  # one picture says nothing of what a class's pictures have in common
-
-Clean = Callable[[str], str]  # a folder's name to a class's; raises ValueError for one that cannot be used
+MIN_IMAGES = 2  # one image does not show what the images of a class have in common
 
 
 class FolderError(ProtoquadError):
-    """The folder cannot be learned from as it is."""
+    """A base session cannot use the folder as it is."""
 
 
 @dataclass(frozen=True)
 class ClassFolder:
-    """One class: its name as it will be stored, and its files in the order of their names."""
+    """One class: its name as it is stored, and its files in the order of their names."""
 
     name: str
     files: tuple[Path, ...]
 
 
-def read_folder(directory: Path, clean: Clean) -> list[ClassFolder]:
-    """Every sub-folder with the files directly in it, whatever their extension; what is hidden is passed over."""
+def read_folder(directory: Path) -> list[ClassFolder]:
+    """Every sub-folder with the files directly in it, whatever their extension. Hidden files are ignored."""
     if not directory.is_dir():
-        true = "is a file" if directory.exists() else "does not exist"
-        raise FolderError(f"{directory} {true}; give a folder that holds one folder of pictures for each class")
+        problem = "is a file" if directory.exists() else "does not exist"
+        raise FolderError(f"{directory} {problem}; give a folder that holds one folder of images for each class")
     folders = [entry for entry in _visible(directory) if entry.is_dir()]
     if not folders:
         raise FolderError(
-            f"{directory} holds no folders; put the pictures of each class in a folder that has the class's name"
+            f"{directory} holds no folders; put the images of each class in a folder that has the class's name"
         )
-    named = _named(folders, clean)
-    found = [ClassFolder(name, tuple(file for file in _visible(at) if file.is_file())) for name, at in named.items()]
+    by_name = _by_name(folders)
+    found = [ClassFolder(name, tuple(file for file in _visible(at) if file.is_file())) for name, at in by_name.items()]
     require_enough({folder.name: len(folder.files) for folder in found})
     return found
 
 
 def require_enough(readable: Mapping[str, int], skipped: int = 0) -> None:
-    """Raise unless every class has two pictures; names all that have not, so that one round puts them right."""
+    """Raises FolderError unless every class has two images. The error names all that have not."""
     lines = [
         f"{', '.join(short)} {'has' if len(short) == 1 else 'have'} {amount}"
-        for count, amount in ((0, "no picture that can be read"), (1, "only one"))
+        for count, amount in ((0, "no image that can be read"), (1, "only one"))
         if (short := sorted(f"'{name}'" for name, number in readable.items() if number == count))
     ]
     if lines:
         unread = f" ({skipped} files could not be read)" if skipped else ""
         raise FolderError(
-            f"a class needs at least {FEWEST} pictures: {'; '.join(lines)}{unread}. "
-            "Add pictures to these folders or take the folders away"
+            f"a class needs at least {MIN_IMAGES} images: {'; '.join(lines)}{unread}. "
+            "Add images to these folders or remove the folders"
         )
 
 
@@ -58,14 +58,14 @@ def _visible(directory: Path) -> Iterable[Path]:
     return sorted(entry for entry in directory.iterdir() if not entry.name.startswith("."))
 
 
-def _named(folders: Sequence[Path], clean: Clean) -> dict[str, Path]:
-    named: dict[str, Path] = {}
+def _by_name(folders: Sequence[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
     for folder in folders:
         try:
-            name = clean(folder.name)
-        except ValueError as error:
+            name = names.class_name(folder.name)
+        except UnusableName as error:
             raise FolderError(f"the folder {folder} cannot name a class: {error}") from error
-        if name in named:
-            raise FolderError(f"{named[name]} and {folder} name the same class '{name}'; join them or rename one")
-        named[name] = folder
-    return named
+        if name in found:
+            raise FolderError(f"{found[name]} and {folder} name the same class '{name}'; merge them or rename one")
+        found[name] = folder
+    return found

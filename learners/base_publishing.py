@@ -1,47 +1,39 @@
-"""Writes a base session's result in one transaction, on top of whatever was taught while it ran.
+"""The version that comes of a base session, on top of whatever was taught while it ran.
 
-As with an incremental session, the result is prepared for the head as it stands and written only if the head is still
-that one. Until then nothing is written, not even the model: a base session that fails leaves no trace.
+Nothing is written before, not even the model: a base session that fails leaves no trace.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from core.bank import ClassId, PrototypeBank
-from core.classifier import Certainty, Learned, NearestClassMean, calibrate
-from core.views import features_of
-from learners.base_learning import Learnt
-from learners.blobs import to_blob
+from core.bank import ClassId
+from core.classifier import Certainty, NearestClassMean
+from core.views import CPU, features_of
+from learners.base_training import BaseResult
+from learners.calibrated_bank import CalibratedBank, calibrated, classifier_of
 from learners.loading import base_blob
-from learners.openness import Openness, nearest_other, openness
-from learners.pictures import AUGMENTED, seen
-from learners.teaching import Taught, taught
-from store import catalogue, classes, versions
+from learners.publishing import Draft, HeadMoved, publish
+from learners.stored_images import AUGMENTED, embed_stored
+from learners.taught_class import TaughtClass, learn_class
+from store import bank_rows, catalogue, classes, versions
 from store.database import Database
 from store.errors import Conflict, LimitReached, NameTaken
-from store.models import ClassRow, Model, ModelId, Version, VersionNumber
+from store.models import Model, ModelId, Version, VersionNumber
 from store.settings import Settings
-from store.versions import PrototypeRow
+from store.versions import NewVersion
 
-ATTEMPTS = 20  # each costs another look at what was taught in between
-TOLD = 5  # names in an error; the rest is a number
-CPU = torch.device("cpu")
-
-
-class _Moved(Exception):
-    """The model is not what was prepared for."""
+NAMES_SHOWN = 5  # in an error; the rest is a number
 
 
 @dataclass(frozen=True)
-class Situation:
-    """A model as a base session finds it; one that does not exist yet has no row and no head."""
+class Target:
+    """The model that a base session is for; one that does not exist yet has no id and no head."""
 
     model_id: ModelId | None = None
     backbone: str | None = None
@@ -51,32 +43,19 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Published:
-    """What a base session has brought."""
-
+class PublishedBase:
     version: VersionNumber
     classes: int
     kept: int  # classes that were taught before
-    accuracy: float | None  # percent of guard pictures
+    accuracy: float | None  # percent of guard images
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """All that is written, but for the guard pictures."""
-
-    class_ids: tuple[ClassId, ...]
-    rows: tuple[PrototypeRow, ...]
-    temperature: float
-    open_world: Openness
-    accuracy: float | None
-
-
-def situation(db: Session, name: str, settings: Settings, new: Sequence[str]) -> Situation:
-    """The model, if a base session of classes with these names may be written on it; raises if not."""
+def find_target(db: Session, name: str, settings: Settings, new: Sequence[str]) -> Target:
+    """The model, if a base session of classes with these names may be published on it; raises if not."""
     model = catalogue.find(db, name)
     if model is None:
         _require_within_limit(len(new), settings)
-        return Situation()
+        return Target()
     head = versions.servable(db, model.id, model.head)
     if head.base != catalogue.UNTAUGHT:
         raise Conflict(
@@ -85,23 +64,26 @@ def situation(db: Session, name: str, settings: Settings, new: Sequence[str]) ->
         )
     _require_free(db, name, model.id, new)
     living = classes.living(db, model.id)
-    known = tuple(ClassId(c) for c in versions.class_ids(db, model.id, head.number) if c in living)
+    known = tuple(ClassId(c) for c in bank_rows.class_ids(db, model.id, head.number) if c in living)
     _require_within_limit(len(known) + len(new), settings)
-    return Situation(model.id, model.backbone, head, model.last_class, known)
+    return Target(model.id, model.backbone, head, model.last_class, known)
 
 
-def publish(database: Database, settings: Settings, name: str, learnt: Learnt) -> Published:
+def publish_base(
+    database: Database, settings: Settings, name: str, result: BaseResult, augmented: int = AUGMENTED
+) -> PublishedBase:
     """A version of kind base with the new classes, and with those that were taught before."""
-    for _ in range(ATTEMPTS):
+
+    def prepare() -> Draft[PublishedBase]:
         with database.read() as db:
-            now = situation(db, name, settings, learnt.names)
-        _require_backbone(now, name, learnt)
-        prepared = _prepared(database, now, learnt)
-        with suppress(_Moved), database.write() as db:
-            model = _held(db, name, now, learnt)
-            _require_free(db, name, model.id, learnt.names)  # a class may have been renamed: no version tells
-            return _write(db, model, now, prepared, learnt)
-    raise Conflict(f"model '{name}' changed faster than the base session could be written; start again")
+            target = find_target(db, name, settings, result.names)
+        _require_backbone(target, name, result)
+        relearned = _relearned(database, target, result, augmented)
+        bank, accuracy = _bank(target, result, relearned)
+        write = partial(_write, name, target, result, bank, accuracy)
+        return Draft(partial(_lock, name, target, result), write)
+
+    return publish(database, prepare)
 
 
 def _require_within_limit(count: int, settings: Settings) -> None:
@@ -109,138 +91,134 @@ def _require_within_limit(count: int, settings: Settings) -> None:
         raise LimitReached(f"the model would have {count} classes, of {settings.max_classes} (PROTOQUAD_MAX_CLASSES)")
 
 
-def _require_free(db: Session, model: str, model_id: ModelId, new: Collection[str]) -> None:
-    living = db.scalars(select(ClassRow.name).where(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None)))
-    taken = sorted(set(living).intersection(new))
+def _require_free(db: Session, model: str, model_id: ModelId, new: Sequence[str]) -> None:
+    taken = classes.taken_names(db, model_id, new)
     if taken:
-        some = ", ".join(f"'{name}'" for name in taken[:TOLD])
-        more = f" and {len(taken) - TOLD} more" if len(taken) > TOLD else ""
+        some = ", ".join(f"'{name}'" for name in taken[:NAMES_SHOWN])
+        more = f" and {len(taken) - NAMES_SHOWN} more" if len(taken) > NAMES_SHOWN else ""
         raise NameTaken(
             f"model '{model}' has classes of these names already: {some}{more}; rename the folders, "
             "or delete those classes first"
         )
 
 
-def _require_backbone(now: Situation, name: str, learnt: Learnt) -> None:
+def _require_backbone(target: Target, name: str, result: BaseResult) -> None:
     """Somebody may have made the model meanwhile."""
-    if now.backbone not in (None, learnt.state.backbone):
+    if target.backbone not in (None, result.state.backbone):
         raise Conflict(
-            f"model '{name}' was made on {now.backbone} while a base session of {learnt.state.backbone} ran; "
+            f"model '{name}' was made on {target.backbone} while a base session of {result.state.backbone} ran; "
             "start again with another model"
         )
 
 
-def _held(db: Session, name: str, now: Situation, learnt: Learnt) -> Model:
-    """The model's row, locked or new; raises `_Moved` unless the model is still what was prepared for."""
-    if now.model_id is None:
+def _lock(name: str, target: Target, result: BaseResult, db: Session) -> Model:
+    """The model's row, locked or new."""
+    if target.model_id is None:
         try:
-            return catalogue.create(db, name, learnt.state.backbone, Certainty().temperature)
+            return catalogue.create(db, name, result.state.backbone, Certainty().temperature)
         except NameTaken as error:
-            raise _Moved from error
-    model = catalogue.locked(db, now.model_id)
-    if now.head is None or (model.head, model.last_class) != (now.head.number, now.last_class):
-        raise _Moved
+            raise HeadMoved from error
+    model = catalogue.locked(db, target.model_id)
+    # Also the last class: one may have been taught, and the version before it activated again.
+    if target.head is None or (model.head, model.last_class) != (target.head.number, target.last_class):
+        raise HeadMoved
     return model
 
 
-def _write(db: Session, model: Model, now: Situation, prepared: _Prepared, learnt: Learnt) -> Published:
+def _write(
+    name: str,
+    target: Target,
+    result: BaseResult,
+    bank: CalibratedBank,
+    accuracy: float | None,
+    db: Session,
+    model: Model,
+) -> PublishedBase:
+    _require_free(db, name, model.id, result.names)  # a class may have been renamed, which moves no head
     number = VersionNumber(model.last_version + 1)
-    guard = _by_class(learnt)
-    for place, (name, shots) in enumerate(zip(learnt.names, learnt.state.bank.shots.tolist(), strict=True)):
-        row = classes.add(db, model, name, shots=shots, since=number, status="learned")
+    guard = _guard_by_class(result)
+    for place, (own_name, shots) in enumerate(zip(result.names, result.state.bank.shots.tolist(), strict=True)):
+        row = classes.add(db, model, own_name, shots=shots, since=number, status="learned")
         classes.add_guard(db, model.id, row.id, guard.get(place, []))
-    version = versions.add(
-        db,
-        model,
+    new = NewVersion(
         "base",
-        parent=now.head or versions.get(db, model.id, catalogue.UNTAUGHT),
-        classes=len(prepared.rows),
-        temperature=prepared.temperature,
-        threshold=prepared.open_world.threshold,
-        weights=base_blob(learnt.state),
-        details=_details(prepared, learnt),
-        prototypes=prepared.rows,
+        target.head or versions.get(db, model.id, catalogue.UNTAUGHT),
+        classes=len(bank.rows),
+        temperature=bank.temperature,
+        threshold=bank.unknown.threshold,
+        weights=base_blob(result.state),
+        details=_details(bank, accuracy, result),
+        prototypes=bank.rows,
     )
-    kept = len(prepared.rows) - len(learnt.names)
-    return Published(version.number, len(learnt.names), kept, prepared.accuracy)
+    version = versions.add(db, model, new)
+    return PublishedBase(version.number, len(result.names), len(bank.rows) - len(result.names), accuracy)
 
 
-def _details(prepared: _Prepared, learnt: Learnt) -> dict[str, Any]:
+def _details(bank: CalibratedBank, accuracy: float | None, result: BaseResult) -> dict[str, Any]:
     return {
-        "accuracy": {"old": prepared.accuracy, "new": None},
-        "unknown": prepared.open_world.details(),
-        "pictures": learnt.pictures,
-        "skipped": len(learnt.skipped),
+        "accuracy": {"old": accuracy, "new": None},
+        "unknown": bank.unknown.details(),
+        "pictures": result.images,
+        "skipped": len(result.skipped),
     }
 
 
-def _by_class(learnt: Learnt) -> dict[int, list[bytes]]:
-    pictures: dict[int, list[bytes]] = {}
-    if learnt.guard is not None:
-        for place, data in zip(learnt.guard.places, learnt.guard.data, strict=True):
-            pictures.setdefault(place, []).append(data)
-    return pictures
+def _guard_by_class(result: BaseResult) -> dict[int, list[bytes]]:
+    images: dict[int, list[bytes]] = {}
+    if result.guard is not None:
+        for place, data in zip(result.guard.places, result.guard.data, strict=True):
+            images.setdefault(place, []).append(data)
+    return images
 
 
-def _prepared(database: Database, now: Situation, learnt: Learnt) -> _Prepared:
-    class_ids = tuple(ClassId(now.last_class + 1 + place) for place in range(len(learnt.names)))
-    bank = replace(learnt.state.bank, class_ids=class_ids)
-    base = NearestClassMean(learnt.state.space, bank, Certainty())
-    kept = _seen_anew(database, now, learnt, base)
-    added = {class_id: Learned(new.prototype, new.shots) for class_id, new in kept.items()}
-    distances, own = _guard_distances(base.changed(added, Certainty()), class_ids, learnt)
-    held_out = _held_out(class_ids, distances, own, learnt)
-    pooled = {**held_out, **{class_id: new.held_out for class_id, new in kept.items()}}
-    return _Prepared(
-        class_ids,
-        (*_rows(bank, held_out), *(new.row(class_id) for class_id, new in kept.items())),
-        calibrate(distances, own).temperature,
-        openness(pooled, nearest_other(distances, own)),
-        round(100 * float((distances.argmin(1) == own).float().mean()), 2) if len(own) else None,
-    )
+def _bank(
+    target: Target, result: BaseResult, relearned: dict[ClassId, TaughtClass]
+) -> tuple[CalibratedBank, float | None]:
+    """All classes of the version, and the accuracy on guard images in percent."""
+    class_ids = _new_ids(target, result)
+    bank = replace(result.state.bank, class_ids=class_ids)
+    distances, own = _guard_distances(classifier_of(result.state.space, bank, relearned), class_ids, result)
+    accuracy = round(100 * float((distances.argmin(1) == own).float().mean()), 2) if len(own) else None
+    held_out = _held_out(class_ids, distances, own, result)
+    return calibrated(bank, relearned, held_out, (distances, own), restarted=class_ids), accuracy
 
 
-def _seen_anew(database: Database, now: Situation, learnt: Learnt, base: NearestClassMean) -> dict[ClassId, Taught]:
-    """Classes that the model was taught before, their stored shots now seen by the new network."""
-    if now.model_id is None or not now.taught:
+def _new_ids(target: Target, result: BaseResult) -> tuple[ClassId, ...]:
+    return tuple(ClassId(target.last_class + 1 + place) for place in range(len(result.names)))
+
+
+def _relearned(database: Database, target: Target, result: BaseResult, augmented: int) -> dict[ClassId, TaughtClass]:
+    """Classes that the model was taught before, their stored shots embedded by the new network."""
+    if target.model_id is None or not target.taught:
         return {}
     with database.read() as db:
-        pictures = classes.shots_of(db, now.model_id, now.taught)
-    backbone, trunk = learnt.carrier()
-    views = seen(backbone.framing, trunk, pictures, AUGMENTED)
-    if views is None or views.class_ids != now.taught:
-        raise Conflict("classes of this model have no stored pictures to be seen again by the new network")
-    features = features_of(backbone.tail, views, CPU)
-    return {class_id: taught(base, class_id, features[views.labels == class_id]) for class_id in views.class_ids}
+        images = classes.shots_of(db, target.model_id, target.taught)
+    trunk = result.compiled.trunk(result.state.weights)
+    views = embed_stored(result.backbone.framing, trunk, images, augmented)
+    if views is None or views.class_ids != target.taught:
+        raise Conflict("classes of this model have no stored images that the new network could learn them from")
+    features = features_of(result.tail, views, CPU)
+    bank = replace(result.state.bank, class_ids=_new_ids(target, result))
+    known = NearestClassMean(result.state.space, bank, Certainty())
+    return {c: learn_class(known, features[views.labels == c], c) for c in views.class_ids}
 
 
 def _guard_distances(
-    classifier: NearestClassMean, class_ids: Sequence[ClassId], learnt: Learnt
+    classifier: NearestClassMean, class_ids: Sequence[ClassId], result: BaseResult
 ) -> tuple[Tensor, Tensor]:
-    """Guard pictures to every class (g, K), and the row of the true one (g,)."""
-    if learnt.guard is None:
+    """Guard images to every class (g, K), and the row of the true one (g,)."""
+    if result.guard is None:
         return torch.zeros(0, len(classifier)), torch.zeros(0, dtype=torch.long)
-    own = classifier.rows(class_ids[place] for place in learnt.guard.places)
-    return classifier.distances(learnt.guard.features), torch.tensor(own)
+    own = classifier.rows(class_ids[place] for place in result.guard.places)
+    return classifier.distances(result.guard.features), torch.tensor(own)
 
 
-def _held_out(class_ids: Sequence[ClassId], distances: Tensor, own: Tensor, learnt: Learnt) -> dict[ClassId, Tensor]:
-    """How far each class's guard pictures are from it."""
-    if learnt.guard is None:
+def _held_out(
+    class_ids: Sequence[ClassId], distances: Tensor, own: Tensor, result: BaseResult
+) -> dict[ClassId, Tensor]:
+    """How far each class's guard images are from it."""
+    if result.guard is None:
         return {}
     apart = distances.gather(1, own[:, None])[:, 0]  # (g,)
-    places = torch.tensor(learnt.guard.places)
+    places = torch.tensor(result.guard.places)
     return {class_ids[place]: apart[places == place] for place in places.unique().tolist()}
-
-
-def _rows(bank: PrototypeBank, held_out: Mapping[ClassId, Tensor]) -> list[PrototypeRow]:
-    return [
-        PrototypeRow(
-            class_id,
-            to_blob(prototype),
-            shots,
-            restart=True,
-            held_out=to_blob(held_out[class_id]) if class_id in held_out else None,
-        )
-        for class_id, prototype, shots in zip(bank.class_ids, bank.prototypes, bank.shots.tolist(), strict=True)
-    ]

@@ -1,4 +1,4 @@
-"""Vectors as the store keeps them: single precision, little-endian, nothing else."""
+"""Vectors as the store keeps them: single precision, little-endian, no header."""
 
 from collections.abc import Sequence
 

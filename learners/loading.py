@@ -1,6 +1,6 @@
-"""A version of a model, read from the store: in short for serving, in full for learning on."""
+"""A version of a model, read from the store: its classifier for serving, its whole state for learning."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,53 +10,52 @@ from torch import Tensor
 from core.backbones import Backbone
 from core.bank import ClassId, PrototypeBank
 from core.calibration import Statistics, smoothed_statistics_of, statistics_of
-from core.classifier import Certainty, NearestClassMean
+from core.classifier import Certainty
 from core.snapshot import from_bytes, to_bytes
 from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights
+from engine.class_search import ClassSearch
 from learners.blobs import from_blob, stacked
-from store import versions
+from learners.calibrated_bank import HeldOut
+from store import bank_rows, versions
+from store.bank_rows import COPIES, KnownClass
 from store.models import ModelId, Version
-from store.versions import COPIES, Remembered
 
 NO_LIMIT = float("inf")
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
-    """Weights and space of a version: what its network is, apart from the classes it knows."""
+class VersionWeights:
+    """Weights and space of a version: its network, without the classes that it knows."""
 
     weights: Weights
     space: Space
-    base: Weights  # what the weights are written as a difference from
+    base: Weights  # the weights are stored as their difference from these
 
 
 @dataclass(frozen=True, eq=False)
 class Means:
-    """Just enough of a bank to compare with."""
+    """As much of a bank as comparing needs."""
 
     class_ids: tuple[ClassId, ...]
     shots: Tensor
     prototypes: Tensor
 
 
-HeldOut = Mapping[ClassId, Tensor]  # distances of pictures of each class to its prototype made without them
-
-
-def trained(db: Session, own: Weights, version: Version) -> Trained:
-    """`own` are the weights that the tail comes with."""
+def weights_of_version(db: Session, own: Weights, version: Version) -> VersionWeights:
+    """`own`: the weights that the backbone's tail comes with."""
     stored = versions.weights(db, version.model_id, version.base)
     if stored is None:
         space, base = UNTAUGHT, own
     else:
-        state = from_bytes(stored)  # a base version is written whole: it needs nothing else at hand
+        state = from_bytes(stored)  # a base version is stored whole, not as a difference
         space, base = state.space, state.weights
     if version.weights == version.base:
-        return Trained(base if stored is not None else {}, space, base)
+        return VersionWeights(base if stored is not None else {}, space, base)
     difference = versions.weights(db, version.model_id, version.weights)
     if difference is None:
         raise LookupError(f"the weights of version {version.number} are missing")
-    return Trained(from_bytes(difference, base).weights, space, base)
+    return VersionWeights(from_bytes(difference, base).weights, space, base)
 
 
 def base_blob(state: LearnerState) -> bytes:
@@ -78,30 +77,30 @@ def certainty_of(version: Version) -> Certainty:
     return Certainty(version.temperature, NO_LIMIT if version.threshold is None else version.threshold)
 
 
-def classifier(db: Session, version: Version, space: Space, dim: int) -> tuple[NearestClassMean, HeldOut]:
-    """What serving a version needs, apart from its network."""
-    rows = versions.remembered(db, version.model_id, version.number)
+def classifier_of_version(db: Session, version: Version, space: Space, dim: int) -> tuple[ClassSearch, HeldOut]:
+    """All that serving a version needs beside its network."""
+    rows = bank_rows.read_bank(db, version.model_id, version.number)
     means = Means(
         tuple(ClassId(row.class_id) for row in rows),
         torch.tensor([row.shots for row in rows], dtype=torch.long),
         stacked([row.copies[-1] for row in rows], dim) if rows else torch.zeros(0, dim),
     )
     held_out = {ClassId(row.class_id): from_blob(row.held_out) for row in rows if row.held_out}
-    return NearestClassMean(space, means, certainty_of(version)), held_out
+    return ClassSearch(space, means, certainty_of(version)), held_out
 
 
-def learner(db: Session, backbone: Backbone, version: Version, network: Trained) -> LearnerState:
+def learner_of_version(db: Session, backbone: Backbone, version: Version, stored: VersionWeights) -> LearnerState:
     """Everything that a session needs."""
-    rows = versions.remembered(db, version.model_id, version.number, copies=COPIES)
-    return LearnerState(backbone.name, network.weights, network.space, _bank(rows, backbone.dim), certainty_of(version))
+    rows = bank_rows.read_bank(db, version.model_id, version.number, copies=COPIES)
+    return LearnerState(backbone.name, stored.weights, stored.space, _bank(rows, backbone.dim))
 
 
 def held_out_of(db: Session, model_id: ModelId, number: int) -> dict[ClassId, Tensor]:
-    rows = versions.remembered(db, model_id, number)
+    rows = bank_rows.read_bank(db, model_id, number)
     return {ClassId(row.class_id): from_blob(row.held_out) for row in rows if row.held_out}
 
 
-def _bank(rows: Sequence[Remembered], dim: int) -> PrototypeBank:
+def _bank(rows: Sequence[KnownClass], dim: int) -> PrototypeBank:
     if not rows:
         return PrototypeBank.empty(dim, COPIES)
     nothing = bytes(4 * dim)

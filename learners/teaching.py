@@ -1,76 +1,260 @@
-"""A class from a few shots, without training: its prototype under a version's weights."""
+"""What a caller changes of a model: teach a class, show more shots, delete, rename, activate.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+Each change is one transaction: all of it is stored when the caller is answered, or nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
+from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.bank import ClassId
-from core.classifier import NearestClassMean
-from core.held_out import held_out_distances, outlying
-from core.incremental_session import IncrementalConfig
-from core.prototypes import mean_prototypes, supported
-from core.views import LabelledViews
-from learners.blobs import to_blob
-from learners.openness import Openness, nearest_other, openness
-from store.versions import PrototypeRow
-
-PRIOR_SHOTS = IncrementalConfig().prior_shots
+from engine.decoder import Upload
+from engine.network import Network
+from engine.single_flight import Busy
+from engine.version_cache import VersionCache
+from learners.blobs import from_blob
+from learners.publishing import Draft, Notifier, on_head, publish
+from learners.taught_answer import Idempotency, Outcome, answer_of, outliers_of, recall, remember
+from learners.taught_class import UNNUMBERED, TaughtClass, detect_unknown_with, learn_class
+from learners.unknown_detection import detect_unknown
+from learners.version_loader import LoadedVersion
+from store import bank_rows, catalogue, classes, sessions, versions
+from store.bank_rows import PrototypeRow
+from store.classes import StoredImage
+from store.database import Database
+from store.errors import Conflict, LimitReached
+from store.models import ClassRow, Model, ModelId, SessionId, Version, VersionNumber
+from store.settings import Settings
+from store.versions import NewVersion
 
 
 @dataclass(frozen=True, eq=False)
-class Taught:
-    """What a few pictures say of a class."""
+class Lesson:
+    """Shots of one class, ready to be learned."""
 
-    prototype: Tensor  # (M,)
-    shots: int
-    held_out: Tensor  # (S,) each shot's distance from the class without it
-    centres: Tensor  # (S, M) embeddings of the shots' centre views
-
-    @property
-    def outliers(self) -> list[int]:
-        """Which shots lie far from the others."""
-        return [place for place, far in enumerate(outlying(self.held_out)) if far]
-
-    def row(self, class_id: int) -> PrototypeRow:
-        return PrototypeRow(
-            class_id, to_blob(self.prototype), self.shots, restart=True, held_out=to_blob(self.held_out)
-        )
+    shots: Sequence[Upload]
+    scaled: Sequence[bytes | None]  # a small form of each shot that is costly to decode
+    features: Callable[[Network], Tensor]  # (S, V, M) of the stored shots, if any, and of these, under a network
+    request_id: str
+    idempotency: Idempotency | None
 
 
-def taught(known: NearestClassMean, class_id: ClassId, features: Tensor, *, earlier: Tensor | None = None) -> Taught:
-    """Learn a class from its shots' features (S, V, M).
-
-    `earlier`: a prototype that more pictures stand behind than are stored, as after a base session; the shots are
-    weighed against it by their number.
-    """
-    space = known.space
-    embeddings = space.embed(features)
-    labels = torch.full((len(features),), class_id)
-    shots = LabelledViews(embeddings, labels)
-    held_out = held_out_distances(space, embeddings, shots, known, prior_shots=PRIOR_SHOTS)
-    (mean,) = mean_prototypes(embeddings, shots.owners, 1)
-    known_before = class_id in known.class_ids
-    if earlier is not None:
-        behind = int(known.shots[known.rows([class_id])[0]])
-        total = behind + len(features)
-        prototype = (behind * earlier + len(features) * mean) / total
-        return Taught(prototype, total, held_out, embeddings[:, 0])
-    (prototype,) = supported(
-        mean[None], shots.counts, known, prior_shots=PRIOR_SHOTS, besides=[class_id] if known_before else []
-    )
-    return Taught(prototype, len(features), held_out, embeddings[:, 0])
+_NOTHING = Outcome({}, None)
+_StoreClass = Callable[[Session, Model, SessionId], ClassRow]
 
 
-def openness_with(
-    known: NearestClassMean, held_out: Mapping[ClassId, Tensor], class_id: ClassId, new: Taught
-) -> Openness:
-    """The threshold once this class is known too; strangers are its shots, were it not there."""
-    distances = known.space.distances(new.centres, known.prototypes) if len(known) else torch.zeros(0, 0)
-    if class_id in known.class_ids:
-        own = torch.full((len(distances),), known.rows([class_id])[0])
-        strangers = nearest_other(distances, own)
-    else:
-        strangers = distances.min(1).values if len(known) else torch.zeros(0)
-    return openness({**held_out, class_id: new.held_out}, strangers)
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """What a transaction has stored on top of `head`; without a version, nothing that is served has changed."""
+
+    outcome: Outcome
+    head: LoadedVersion
+    version: Version | None = None
+    changes: Sequence[PrototypeRow] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
+
+
+class Teaching:
+    """All methods wait for the database: call them in a thread."""
+
+    def __init__(
+        self, database: Database, settings: Settings, cache: VersionCache[LoadedVersion], notifier: Notifier
+    ) -> None:
+        self.database = database
+        self.settings = settings
+        self.cache = cache
+        self.notifier = notifier
+
+    def recall(self, model: str, key: Idempotency) -> Outcome | None:
+        """What the same request was answered before."""
+        with self.database.read() as db:
+            return recall(db, catalogue.get(db, model).id, key)
+
+    def require_free(self, model_id: ModelId, name: str) -> None:
+        """Raises NameTaken, before the work of learning a class that cannot be stored."""
+        with self.database.read() as db:
+            classes.require_free(db, model_id, name)
+
+    def stored_shots(self, model_id: ModelId, class_id: int, more: int) -> list[int]:
+        """The keys of a class's shots. Raises LimitReached if it cannot have this many more."""
+        with self.database.read() as db:
+            classes.get(db, model_id, class_id)
+            stored = classes.shot_keys(db, model_id, class_id)
+        if len(stored) + more > self.settings.max_shots:
+            raise LimitReached(
+                f"class {class_id} has {len(stored)} shots; {more} more would be beyond {self.settings.max_shots}"
+            )
+        return stored
+
+    def stored_shot(self, key: int) -> StoredImage:
+        """One at a time: together they may take gigabytes."""
+        with self.database.read() as db:
+            return classes.shot(db, key)
+
+    def teach(self, model: str, name: str, lesson: Lesson) -> Outcome:
+        """A new class. `name` is as it is stored."""
+
+        def prepare() -> Draft[_Written]:
+            head = self.cache.active(model)
+            new = learn_class(head.classifier, lesson.features(head.network))
+
+            def store(db: Session, row: Model, session: SessionId) -> ClassRow:
+                known = len(head.classifier)
+                if known >= self.settings.max_classes:
+                    raise LimitReached(f"the model has {known} classes, of {self.settings.max_classes}")
+                since = VersionNumber(row.last_version + 1)
+                return classes.add(db, row, name, shots=new.shots, since=since, session_id=session)
+
+            return self._taught(head, new, lesson, store)
+
+        return self._published(model, prepare)
+
+    def add_shots(self, model: str, class_id: int, already: int, lesson: Lesson) -> Outcome:
+        """More shots of a class that has `already` stored ones."""
+
+        def prepare() -> Draft[_Written]:
+            head = self.cache.active(model)
+            features, own = lesson.features(head.network), ClassId(class_id)
+            earlier = self._earlier(head, class_id, already)
+            seen = features if earlier is None else features[already:]
+            new = learn_class(head.classifier, seen, own, earlier=earlier)
+
+            def store(db: Session, row: Model, session: SessionId) -> ClassRow:
+                taught = classes.get(db, row.id, class_id)
+                if classes.count_stored_shots(db, row.id, class_id) != already:
+                    raise Conflict(f"class {class_id} was given other shots at the same time; try again")
+                taught.shots, taught.revision = new.shots, taught.revision + 1
+                if earlier is None:
+                    taught.status, taught.session_id = "provisional", session
+                return taught
+
+            return self._taught(head, new, lesson, store, own)
+
+        return self._published(model, prepare)
+
+    def delete(self, model: str, class_id: int) -> None:
+        """Delete a class and its images. The next version does not know it."""
+
+        def prepare() -> Draft[_Written]:
+            head = self.cache.active(model)
+            left = {own: found for own, found in head.held_out.items() if own != class_id}
+            unknown = detect_unknown(left, torch.zeros(0))
+            gone = [PrototypeRow(class_id, None, 0, restart=True)]
+
+            def write(db: Session, row: Model) -> _Written:
+                classes.erase(db, row.id, class_id)
+                if class_id not in head.classifier.known_ids:
+                    return _Written(_NOTHING, head)
+                new = NewVersion(
+                    "delete",
+                    head.row,
+                    classes=len(head.classifier) - 1,
+                    temperature=head.row.temperature,
+                    threshold=unknown.threshold,
+                    details={"class": class_id, "unknown": unknown.details()},
+                    prototypes=gone,
+                )
+                return _Written(_NOTHING, head, versions.add(db, row, new), gone, head.names)
+
+            return Draft(on_head(head.model_id, head.number), write)
+
+        self._published(model, prepare)
+
+    def rename(self, model: str, class_id: int, name: str) -> tuple[ClassRow, LoadedVersion]:
+        """Give a class another name; versions stay as they are. Returns the class and the active version."""
+        with self.database.write() as db:
+            row = catalogue.locked(db, catalogue.get(db, model).id)
+            renamed = classes.rename(db, row, class_id, name)
+        self.notifier.model_changed(model)
+        return renamed, self.cache.refresh(model)
+
+    def activate(self, model: str, number: int, request_id: str) -> Version:
+        """Make a version the active one, on every replica."""
+        with self.database.read() as db:
+            model_id = catalogue.get(db, model).id
+
+        def write(db: Session, row: Model) -> tuple[Version, SessionId | None]:
+            version = versions.activate(db, row, number, classes.living(db, row.id))
+            known = set(bank_rows.class_ids(db, row.id, version.number))
+            waits = any(waiting.id in known for waiting in classes.waiting(db, row.id))
+            # The session that was theirs may have found another head.
+            return version, self._enqueue(db, row, request_id) if waits else None
+
+        any_head = partial(catalogue.locked, model_id=model_id)
+        version, session = publish(self.database, lambda: Draft(any_head, write))
+        self._notify(model, session)
+        with suppress(Busy):  # it is active all the same: this process catches up when its backbone is compiled
+            self.cache.refresh(model)
+        return version
+
+    def _taught(
+        self, head: LoadedVersion, new: TaughtClass, lesson: Lesson, store: _StoreClass, class_id: ClassId = UNNUMBERED
+    ) -> "Draft[_Written]":
+        """A provisional version in which the class is as its shots say."""
+        unknown = detect_unknown_with(head.classifier, head.held_out, new, class_id)
+
+        def write(db: Session, model: Model) -> _Written:
+            known = recall(db, model.id, lesson.idempotency)
+            if known:
+                return _Written(known, head)
+            session = self._enqueue(db, model, lesson.request_id)
+            row = store(db, model, session)
+            classes.add_shots(db, model.id, row.id, (shot.data for shot in lesson.shots), lesson.scaled)
+            changes = [new.row(row.id)]
+            version = versions.add(
+                db,
+                model,
+                NewVersion(
+                    "provisional",
+                    head.row,
+                    classes=len(head.classifier) + (row.id not in head.classifier.known_ids),
+                    temperature=head.row.temperature,
+                    threshold=unknown.threshold,
+                    details={"class": row.id, "unknown": unknown.details()},
+                    prototypes=changes,
+                ),
+            )
+            answer = answer_of(row, sessions.get(db, model.id, session), version.number, outliers_of(new, lesson.shots))
+            outcome = Outcome(answer, session)
+            remember(db, model.id, lesson.idempotency, outcome)
+            return _Written(outcome, head, version, changes, {**head.names, row.id: row.name})
+
+        return Draft(on_head(head.model_id, head.number), write)
+
+    def _published(self, model: str, prepare: Callable[[], "Draft[_Written]"]) -> Outcome:
+        written = publish(self.database, prepare, catch_up=partial(self.cache.refresh, model))
+        head, version = written.head, written.version
+        if version is not None:
+            self._notify(model, written.outcome.session_id)  # first: to advance may have to wait, or fail
+            self.cache.advance(head, head.followed_by(version, list(written.changes), written.names))
+        return written.outcome
+
+    def _earlier(self, head: LoadedVersion, class_id: int, already: int) -> Tensor | None:
+        """The prototype of a class that has more images behind it than are stored: those of a base session."""
+        with self.database.read() as db:
+            if classes.get(db, head.model_id, class_id).shots <= already:
+                return None
+            known = bank_rows.prototype(db, head.model_id, head.number, class_id)
+        return from_blob(known.vector) if known and known.vector else None
+
+    def _enqueue(self, db: Session, model: Model, request_id: str) -> SessionId:
+        settings = self.settings
+        return sessions.enqueue(
+            db,
+            model,
+            delay=settings.session_delay,
+            patience=settings.session_patience,
+            queue=settings.session_queue,
+            request_id=request_id,
+        ).id
+
+    def _notify(self, model: str, session: SessionId | None) -> None:
+        """After the commit: a process that gets the message finds it in the table."""
+        self.notifier.model_changed(model)
+        if session is not None:
+            self.notifier.session_queued(session, self.settings.session_queue, self.settings.session_delay)

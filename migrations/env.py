@@ -1,4 +1,4 @@
-"""What alembic runs to reach the database: the connection, and the transaction, are those of `migrations.schema`."""
+"""Run by alembic to reach the database, on the connection and in the transaction of `migrations.schema`."""
 
 from alembic import context
 

@@ -1,6 +1,6 @@
-"""Bring a database to this release's schema, or say that it is not there yet.
+"""Migrates a database to this release's schema, or reports that it has another.
 
-A step runs in one transaction on either database: one that fails leaves the schema as it was.
+All steps run in one transaction on either database: if one fails, the schema stays as it was.
 """
 
 from pathlib import Path
@@ -16,48 +16,48 @@ from sqlalchemy import Connection, func, select
 from store.database import Database
 from store.errors import SchemaMismatch
 
-LOCK = 7_020_914_551  # of ours alone: any number, but the same in every release
+LOCK = 7_020_914_551  # any number, but the same in every release
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
-    """To this release's schema, or one before it; of several processes at once, one does it and the others wait."""
+    """Migrate to this release's schema or an earlier one. If several processes do so at once, the others wait."""
     with database.write() as db:
         connection = db.connection()
-        _hold(connection)
+        _lock_schema(connection)
         _require_known(connection)
         command.upgrade(_config(connection), revision)
 
 
 def downgrade(database: Database, revision: str) -> None:
-    """Back to an earlier schema; what only the later one could hold is lost."""
+    """Migrate back to an earlier schema; data that only the later schema can hold is lost."""
     with database.write() as db:
         connection = db.connection()
-        _hold(connection)
+        _lock_schema(connection)
         _require_known(connection)
         command.downgrade(_config(connection), revision)
 
 
 def current(database: Database) -> str | None:
-    """The schema that the database has; none if it is empty."""
+    """The schema that the database has; None if it is empty."""
     with database.read() as db:
         return _revision(db.connection())
 
 
 def knows(revision: str) -> bool:
-    """Whether it is this release's schema or one before it."""
+    """Whether it is this release's schema or an earlier one."""
     return revision in {script.revision for script in _scripts().walk_revisions()}
 
 
 def head() -> str:
     """The schema that this release needs."""
     newest = _scripts().get_current_head()
-    if newest is None:  # cannot be without the files themselves missing
+    if newest is None:  # only if the files themselves are missing
         raise SchemaMismatch("the migrations are missing from this installation; install protoquad again")
     return newest
 
 
 def require_current(database: Database) -> None:
-    """Raise unless the database has the schema that this release needs."""
+    """Raises SchemaMismatch unless the database has the schema that this release needs."""
     with database.read() as db:
         connection = db.connection()
         _require_known(connection)
@@ -67,8 +67,8 @@ def require_current(database: Database) -> None:
         raise SchemaMismatch(f"{has}, this release needs {head()}; run `protoquad migrate`")
 
 
-def _hold(connection: Connection) -> None:
-    """Wait until no other process changes the schema. On SQLite the write transaction has that effect already."""
+def _lock_schema(connection: Connection) -> None:
+    """Wait until no other process changes the schema. On SQLite the write transaction already ensures that."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
 
@@ -80,7 +80,7 @@ def _require_known(connection: Connection) -> None:
     except (ResolutionError, CommandError) as error:
         raise SchemaMismatch(
             f"the database has schema {found}, which this release does not know; it needs {head()}. A newer release "
-            "made it: install that one, where `protoquad migrate` knows the way"
+            "made it: install that release"
         ) from error
 
 
@@ -95,5 +95,5 @@ def _scripts() -> ScriptDirectory:
 def _config(connection: Connection | None = None) -> Config:
     config = Config(attributes={"connection": connection})
     here = str(Path(__file__).parent)
-    config.set_main_option("script_location", here.replace("%", "%%"))  # a percent sign would be interpolated
+    config.set_main_option("script_location", here.replace("%", "%%"))  # percent signs are interpolated
     return config

@@ -1,6 +1,6 @@
-"""`protoquad backup`: the embedded database as it is at one moment, while the service runs.
+"""`protoquad backup`: a consistent copy of the embedded database, while the service runs.
 
-Not a copy of its file: what was written last stands in a second file beside it, and a copy of both is of two moments.
+Not a plain copy of its file: the latest writes are in a second file beside it, and copying both gives two moments.
 """
 
 import os
@@ -51,7 +51,7 @@ def _damaged_images(file: Path) -> list[DamagedImage]:
 
 
 def _warn(damaged: list[DamagedImage]) -> None:
-    """The backup is kept: all else in it is sound, and there may be no better one."""
+    """The backup is kept: everything else in it is sound, and there may be no better one."""
     typer.echo(
         f"warning: {len(damaged)} of the images in it are damaged, in the database itself too: their bytes are not "
         "those that were taught. Keep earlier backups; delete these classes and teach them again:",
@@ -64,11 +64,11 @@ def _warn(damaged: list[DamagedImage]) -> None:
 
 
 def _copy(database: Path, file: Path) -> None:
-    """As it stands, whichever release made its tables: a backup before an upgrade must not be the upgrade."""
+    """Whichever release made its tables: a backup before an upgrade must not itself upgrade."""
     file.touch(OWNER_ONLY_FILE)
     try:
         with closing(sqlite3.connect(database, timeout=BUSY_SECONDS)) as source:
-            # One snapshot, and only what is there: a page copied as it is may hold a picture that was deleted.
+            # One snapshot, without free pages: those may still hold images that were deleted.
             source.execute("VACUUM INTO ?", (str(file),))
         with closing(sqlite3.connect(file)) as copy:
             (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()

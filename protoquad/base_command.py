@@ -9,21 +9,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.display import TerminalDisplay
 from core import backbones
-from core.backbones import Backbone
-from hints.sending import hints
+from engine.backbone_cache import BackboneCache, choose_device
 from learners.base_folder import ClassFolder, read_folder
-from learners.base_learning import Learnt, base_config, learn, look_for
-from learners.base_looking import Skipped
-from learners.base_publishing import Published, publish, situation
-from learners.networks import Networks, chosen_device
+from learners.base_images import ImageReader, Skipped, read_images
+from learners.base_publishing import PublishedBase, find_target, publish_base
+from learners.base_training import BaseResult, base_config, train_base, trunk_for
+from messaging.notifier import make_notifier
 from protoquad.home_folder import make_home
 from protoquad.plain_errors import Refused, plain_errors, settings
+from protoquad.progress_bar import counting_bar, training_bar
 from protoquad.ready_database import ready_database
-from service.errors import Problem
-from service.uploads import clean_name, model_name
-from store import catalogue
+from store import catalogue, names
 from store.database import Database
 from store.errors import Conflict
 from store.settings import Settings
@@ -32,8 +29,8 @@ SHOWN = 20  # skipped files that are named; the rest is a number
 
 
 def base(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with one folder of pictures per class.")],
-    model: Annotated[str, typer.Option(help="The model to learn; made if it does not exist.")] = catalogue.DEFAULT,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with one folder of images per class.")],
+    model: Annotated[str, typer.Option(help="The model to train; created if it does not exist.")] = catalogue.DEFAULT,
     backbone: Annotated[
         str | None,
         typer.Option(
@@ -42,22 +39,22 @@ def base(
         ),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=0, help="How often training sees every picture; 0 keeps the weights.")
+        int | None, typer.Option(min=0, help="How often training passes over all images; 0 keeps the weights.")
     ] = None,
 ) -> None:
-    """Learn a model's first classes from many pictures. The service may run meanwhile and picks up the result."""
+    """Learn a model's first classes from many images. The service may run meanwhile and picks up the result."""
     with plain_errors("stopped; nothing was written"):
         chosen = settings()
-        folders = read_folder(directory, _class_name)
+        folders = read_folder(directory)
         try:
             with ready_database(chosen) as database:
-                _BaseSession(database, chosen, _model_name(model), folders).run(backbone, epochs)
+                _BaseSession(database, chosen, names.model_name(model), folders).run(backbone, epochs)
         except OSError as error:
             raise Refused(f"{error.filename or chosen.home}: {error.strerror or error}") from error
 
 
 class _BaseSession:
-    """Check, look, learn, publish; told step by step."""
+    """Check, read, train, publish; prints each step."""
 
     def __init__(self, database: Database, chosen: Settings, model: str, folders: Sequence[ClassFolder]) -> None:
         self.database = database
@@ -65,84 +62,68 @@ class _BaseSession:
         self.model = model
         self.folders = folders
         self.console = Console()
-        self.display = TerminalDisplay(self.console)
 
     def run(self, backbone: str | None, epochs: int | None) -> None:
-        started = time.monotonic()
-        chosen = self.settings
-        networks = Networks(chosen_device(chosen.device), chosen.engine, chosen.prepared, chosen.prepare_seconds)
-        learnt = self._learn(networks, networks.pretrained(self._backbone(backbone)), epochs)
-        published = publish(self.database, self.settings, self.model, learnt)
-        with closing(hints(self.settings.broker_url)) as telling:
-            telling.model_changed(self.model)
-        self._tell(published, learnt, time.monotonic() - started)
+        started, chosen = time.monotonic(), self.settings
+        name = self._backbone(backbone)
+        cache = BackboneCache(choose_device(chosen.device), chosen.engine, chosen.prepared, chosen.prepare_seconds)
+        result = self._train(cache, name, epochs)
+        published = publish_base(self.database, chosen, self.model, result)
+        with closing(make_notifier(chosen.broker_url)) as notifier:
+            notifier.model_changed(self.model)
+        self._summarise(published, result, time.monotonic() - started)
 
     def _backbone(self, asked: str | None) -> str:
-        """Refuses, before an hour is spent, what could not be written after it."""
-        names = [folder.name for folder in self.folders]
+        """Raises, before an hour is spent, if the result could not be published after it."""
+        new = [folder.name for folder in self.folders]
         with self.database.read() as db:
-            found = situation(db, self.model, self.settings, names)
-        if found.backbone is not None and asked not in (None, found.backbone):
+            target = find_target(db, self.model, self.settings, new)
+        if target.backbone is not None and asked not in (None, target.backbone):
             raise Conflict(
-                f"model '{self.model}' stands on {found.backbone}, not on {asked}; leave --backbone away, "
+                f"model '{self.model}' stands on {target.backbone}, not on {asked}; leave --backbone away, "
                 "or name another model"
             )
-        return found.backbone or asked or self.settings.backbone
+        return target.backbone or asked or self.settings.backbone
 
-    def _learn(self, networks: Networks, backbone: Backbone, epochs: int | None) -> Learnt:
+    def _train(self, cache: BackboneCache, name: str, epochs: int | None) -> BaseResult:
+        backbone = cache.pretrained(name)
         config = base_config(backbone, epochs)
+        reader = ImageReader(backbone, trunk_for(cache, backbone, config), max_pixels=self.settings.max_pixels)
         files = sum(len(folder.files) for folder in self.folders)
-        room = self.settings.home
-        make_home(room)
-        self._say(f"looking at {_counted(files, 'file')} of {_counted(len(self.folders), 'class', 'classes')}")
-        with self.display.counting("looking", files) as told:
-            looked = look_for(
-                self.folders, networks, backbone, config, room, max_pixels=self.settings.max_pixels, told=told
-            )
-        self._say(f"learning from {_counted(len(looked.training), 'picture')}")
-        with self.display.training("learning") as report:
-            return learn(self.folders, looked, networks, backbone, config, report)
+        make_home(self.settings.home)
+        self._print(f"reading {_counted(files, 'file')} of {_counted(len(self.folders), 'class', 'classes')}")
+        with counting_bar("reading", files) as advance:
+            images = read_images(self.folders, reader, self.settings.home, advance)
+        self._print(f"training on {_counted(len(images.training), 'image')}")
+        with training_bar("training") as report:
+            return train_base(self.folders, images, cache, backbone, config, report)
 
-    def _tell(self, published: Published, learnt: Learnt, seconds: float) -> None:
-        held_out = len(learnt.guard.data) if learnt.guard else 0
+    def _summarise(self, published: PublishedBase, result: BaseResult, seconds: float) -> None:
+        held_out = len(result.guard.data) if result.guard else 0
         learned = _counted(published.classes, "class", "classes")
-        self._say(
+        self._print(
             f"version {published.version} of model '{self.model}': {learned} from "
-            f"{_counted(learnt.pictures, 'picture')} in {seconds:.0f} s"
+            f"{_counted(result.images, 'image')} in {seconds:.0f} s"
         )
         if published.accuracy is not None:
-            self._say(f"accuracy on {_counted(held_out, 'picture')} held out: {published.accuracy:.1f} %")
+            self._print(f"accuracy on {_counted(held_out, 'image')} held out: {published.accuracy:.1f} %")
         if published.kept:
-            self._say(f"kept {_counted(published.kept, 'class', 'classes')} taught before")
+            self._print(f"kept {_counted(published.kept, 'class', 'classes')} taught before")
         if published.classes == 1:
-            self._say("a single class has none to be told apart from: the network was not trained")
-        self._tell_skipped(learnt.skipped)
+            self._print("there is only one class, so there is nothing to tell apart: the network was not trained")
+        self._list_skipped(result.skipped)
 
-    def _tell_skipped(self, skipped: Sequence[Skipped]) -> None:
+    def _list_skipped(self, skipped: Sequence[Skipped]) -> None:
         if skipped:
-            self._say(f"skipped {_counted(len(skipped), 'file')}:")
+            self._print(f"skipped {_counted(len(skipped), 'file')}:")
         for one in skipped[:SHOWN]:
-            self._say(f"  {one.file}: {one.reason}")
+            self._print(f"  {one.file}: {one.reason}")
         if len(skipped) > SHOWN:
-            self._say(f"  and {len(skipped) - SHOWN:,} more")
+            self._print(f"  and {len(skipped) - SHOWN:,} more")
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def _class_name(text: str) -> str:
-    try:
-        return clean_name(text)
-    except Problem as problem:
-        raise ValueError(problem.detail) from problem
-
-
-def _model_name(text: str) -> str:
-    try:
-        return model_name(text)
-    except Problem as problem:
-        raise Refused(problem.detail) from problem

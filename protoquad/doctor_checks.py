@@ -1,4 +1,4 @@
-"""What `protoquad doctor` looks at: each check gives one finding, which says what to do where something is wrong."""
+"""What `protoquad doctor` checks: each check gives one finding, which says what to do if something is wrong."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
 from migrations import schema
@@ -15,10 +14,9 @@ from protoquad.plain_errors import is_state_of_database
 from protoquad.progress_bar import progress_bar
 from store import catalogue, integrity, versions
 from store.database import Database, sqlite_file
-from store.models import Model
 from store.settings import Settings
 
-SHOWN = 5  # things of one kind that are named; the rest is a number
+SHOWN = 5  # items of one kind that are named; the rest is a number
 GIGABYTE = 2**30
 LITTLE_ROOM, NO_ROOM = GIGABYTE, GIGABYTE // 10  # free disk below which to warn, and below which teaching fails soon
 
@@ -42,7 +40,7 @@ def home_findings(chosen: Settings) -> Iterator[Finding]:
 
 
 def database_findings(database: Database) -> Iterator[Finding]:
-    """Those after the schema need its tables, and are left out where they are not this release's."""
+    """The checks after the schema need this release's tables, and are skipped if it has others."""
     revision = _schema(database)
     yield _caught("pages", lambda: _pages(database))
     yield revision
@@ -53,16 +51,16 @@ def database_findings(database: Database) -> Iterator[Finding]:
 
 
 def backbone_finding(prepared: Path) -> Finding:
-    """Reading one loads its network, so that torch is imported here and not before."""
-    from core.errors import BrokenKit
-    from core.kit import MANIFEST, Kit
+    """Reading one loads its network, so torch is imported here and not before."""
+    from engine.compiled_backbone import MANIFEST, CompiledBackbone
+    from engine.errors import BrokenCompiledBackbone
 
     folders = sorted(manifest.parent for manifest in prepared.glob(f"*/{MANIFEST}"))
     broken = []
     for folder in folders:
         try:
-            Kit.read(folder)
-        except (BrokenKit, OSError, RuntimeError) as error:
+            CompiledBackbone.read(folder)
+        except (BrokenCompiledBackbone, OSError, RuntimeError) as error:
             broken.append(f"{folder} ({str(error).splitlines()[0]})")
     if broken:
         return Finding("warning", "backbones", f"{_named(broken)}: delete it; the next start prepares it again")
@@ -75,7 +73,7 @@ def _home(home: Path, file: Path | None) -> Finding:
     warning = home_folder.open_to_others(home, file)
     if warning:
         return Finding("warning", "home", warning)
-    return Finding("ok", "home", f"{home.absolute()} is its owner's alone")
+    return Finding("ok", "home", f"{home.absolute()} is readable by its owner only")
 
 
 def _disk(home: Path) -> Finding:
@@ -118,9 +116,11 @@ def _references(database: Database) -> Finding:
     if dangling:
         rows = [f"{_counted(number, 'row')} of {table}" for table, number in dangling.items()]
         return Finding(
-            "problem", "references", f"{_named(rows)} refer to what is not there: restore the database from a backup"
+            "problem",
+            "references",
+            f"{_named(rows)} refer to rows that do not exist: restore the database from a backup",
         )
-    return Finding("ok", "references", "every row refers to rows that are there")
+    return Finding("ok", "references", "every reference points to an existing row")
 
 
 def _images(database: Database) -> Finding:
@@ -149,7 +149,9 @@ def _models(database: Database) -> Finding:
 def _unservable(database: Database) -> dict[str, str]:
     with database.read() as db:
         broken = integrity.unservable_models(db)
-        for model in db.scalars(select(Model).where(Model.name.not_in(broken)).order_by(Model.name)):
+        for model in catalogue.everything(db):
+            if model.name in broken:
+                continue
             head = versions.get(db, model.id, model.head)
             for number in sorted({head.base, head.weights}):
                 blob = versions.weights(db, model.id, number)
@@ -163,13 +165,13 @@ def _is_safetensors(blob: bytes) -> bool:
 
     try:
         load(blob)
-    except Exception:  # on damaged bytes it raises whatever its parsing ran into
+    except Exception:  # on damaged bytes it raises many kinds of errors
         return False
     return True
 
 
 def _caught(what: str, check: Callable[[], Finding]) -> Finding:
-    """A check that the database itself cuts short is a finding, and the others are still made."""
+    """A check that fails because of the database is a finding, and the other checks still run."""
     try:
         return check()
     except DBAPIError as error:

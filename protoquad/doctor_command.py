@@ -1,4 +1,4 @@
-"""`protoquad doctor`: is everything that was stored still there and sound, and can nobody else read it?"""
+"""`protoquad doctor`: checks that everything stored is still there, undamaged, and readable by its owner only."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def doctor(
         bool,
         typer.Option(
             "--fix",
-            help="Take the rights of other users away, and overwrite images that an earlier release deleted "
+            help="Remove the access rights of other users, and overwrite images that an earlier release deleted "
             "(for which the service must be stopped).",
         ),
     ] = False,
@@ -32,7 +32,7 @@ def doctor(
     """Check the home folder, the database, every stored image, every model and the prepared backbones.
 
     Nothing is changed without --fix, and the service may run meanwhile. Exits with 0 if there is no problem, with 1 if
-    there is one, and with 2 if something must be put right before it can look.
+    there is one, and with 2 if something must be fixed before it can check.
     """
     with plain_errors():
         chosen = settings()
@@ -55,7 +55,7 @@ def _fix(chosen: Settings, file: Path | None) -> None:
     paths = home_folder.too_open(chosen.home, file)
     home_folder.close_to_others(paths)
     for path in paths:
-        _print("fixed", "home", f"{path.absolute()} is its owner's alone now")
+        _print("fixed", "home", f"{path.absolute()} is now readable by its owner only")
     if file is not None and home_folder.may_hold_deleted(file):
         with only_service(chosen.home):
             home_folder.overwrite_deleted(file)

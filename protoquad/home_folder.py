@@ -1,7 +1,7 @@
-"""The home folder and the database file in it: can they be used, and can anybody else read them?
+"""The home folder and the database file in it: are they usable, and readable by their owner only?
 
-All checks are made before the database is opened: SQLite's own answers ("unable to open database file") do not say what
-is wrong, and opening somebody else's database would already change it.
+All checks run before the database is opened: SQLite's own messages ("unable to open database file") do not say what is
+wrong, and opening another program's database would already change it.
 """
 
 import os
@@ -19,15 +19,15 @@ BESIDE = ("", "-wal", "-shm")  # the files of an SQLite database
 
 
 def make_home(home: Path) -> None:
-    """For its owner alone from the start; a folder that exists is left as it is."""
+    """Readable by its owner only; an existing folder is not changed."""
     try:
         home.mkdir(OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
     except FileExistsError:
-        what = "a link that leads nowhere" if home.is_symlink() and not home.exists() else "a file"
+        what = "a broken link" if home.is_symlink() and not home.exists() else "a file"
         raise Refused(f"{home.absolute()} is {what}, not a folder; move it, or set PROTOQUAD_HOME") from None
     except OSError as error:
         raise Refused(
-            f"the folder {home.absolute()} cannot be made: {error.strerror}; set PROTOQUAD_HOME to one that can"
+            f"the folder {home.absolute()} cannot be created: {error.strerror}; set PROTOQUAD_HOME to another"
         ) from error
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         raise Refused(
@@ -41,7 +41,7 @@ def require_database(file: Path) -> None:
     if not file.exists():
         raise Refused(
             f"there is no database at {file}; set PROTOQUAD_HOME to the folder that holds it, "
-            "or make a new one with `protoquad migrate`"
+            "or create one with `protoquad migrate`"
         )
     if not file.is_file():
         raise Refused(f"{file} is not a file; move it away, or set PROTOQUAD_HOME to another folder")
@@ -50,7 +50,7 @@ def require_database(file: Path) -> None:
 
 
 def require_own_database(file: Path) -> None:
-    """Raise if an existing file is something other than a database of protoquad's, which a new one may become."""
+    """Raise if an existing file is not a database of protoquad."""
     try:
         with closing(_opened(file)) as connection:
             found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -72,7 +72,9 @@ def unusable(file: Path, error: BaseException) -> str:
         return f"the database {file} is damaged ({error}); restore it from a backup"
     if code == sqlite3.SQLITE_FULL:
         return f"the database {file} cannot be written: the disk is full; make room on it"
-    return f"the database {file} cannot be used: {error}; see that its disk has room and that this user may write there"
+    return (
+        f"the database {file} cannot be used: {error}; check that its disk has room and that this user may write there"
+    )
 
 
 def too_open(home: Path, file: Path | None) -> list[Path]:
@@ -82,7 +84,7 @@ def too_open(home: Path, file: Path | None) -> list[Path]:
 
 
 def how_to_close(paths: list[Path]) -> str:
-    """The commands that take the rights of others away."""
+    """The commands that remove the rights of others."""
     folders = [shlex.quote(str(path.absolute())) for path in paths if path.is_dir()]
     files = [shlex.quote(str(path.absolute())) for path in paths if not path.is_dir()]
     commands = [f"chmod {OWNER_ONLY_FOLDER:o} {' '.join(folders)}"] if folders else []
@@ -96,7 +98,7 @@ def close_to_others(paths: list[Path]) -> None:
 
 
 def make_cache_home(home: Path) -> None:
-    """For caches alone, where the database is elsewhere: a home that cannot be made keeps nobody from serving."""
+    """For caches only, if the database is elsewhere: serving works without it."""
     with suppress(Refused):
         make_home(home)
 
@@ -109,7 +111,7 @@ def may_hold_deleted(file: Path) -> bool:
 
 
 def overwrite_deleted(file: Path) -> None:
-    """Rebuild the file from what is in it; needs its size again in free disk, and keeps writers waiting."""
+    """Rebuild the file. It needs its size again in free disk space, and blocks writers meanwhile."""
     with closing(_opened(file)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("VACUUM")
@@ -121,7 +123,7 @@ def overwrite_deleted(file: Path) -> None:
 
 
 def warnings(home: Path, file: Path | None) -> list[str]:
-    """What whoever starts the service should know of its files; each says what to do."""
+    """Warnings about the files of a home; each says what to do."""
     found = [open_to_others(home, file), deleted_but_present(file) if file else None]
     return [warning for warning in found if warning]
 

@@ -24,7 +24,7 @@ def create(
         typer.Option(help="predict, teach (includes predict) or admin (includes both). Repeatable; admin unless set."),
     ] = None,
 ) -> None:
-    """Make a key and print it, for the only time: the service keeps just a digest."""
+    """Make a key and print it once: the service stores only a digest."""
     with plain_errors(), _database() as database:
         scopes = scope or ["admin"]
         strange = [one for one in scopes if one not in api_keys.SCOPES]
@@ -43,7 +43,7 @@ def ensure(
     name: Annotated[str, typer.Argument(help="What it is for, e.g. 'first key'.")] = "key",
     scope: Annotated[list[str] | None, typer.Option(help="As for `create`.")] = None,
 ) -> None:
-    """Store the key in the variable PROTOQUAD_KEY, as a digest. Safe to run again; a revoked key stays revoked."""
+    """Store a digest of the key that PROTOQUAD_KEY holds. Safe to run again; a revoked key stays revoked."""
     with plain_errors(), _database() as database:
         key = os.environ.get("PROTOQUAD_KEY", "")
         if not key:
@@ -68,7 +68,7 @@ def list_() -> None:
 
 @app.command()
 def revoke(own_id: Annotated[str, typer.Argument(metavar="ID", help="As `protoquad keys list` shows it.")]) -> None:
-    """Make a key useless, within seconds and for good."""
+    """Make a key invalid, within seconds and permanently."""
     with plain_errors(), _database() as database:
         with database.write() as db:
             key = api_keys.revoke(db, own_id)
@@ -76,5 +76,5 @@ def revoke(own_id: Annotated[str, typer.Argument(metavar="ID", help="As `protoqu
 
 
 def _database() -> AbstractContextManager[Database]:
-    """Never a new one: a key made in the wrong folder would open nothing, and seem to close the service."""
+    """Never a new one: a key made in the wrong folder would protect nothing."""
     return ready_database(settings(), may_create=False)

@@ -1,7 +1,7 @@
-"""Logs: one line for each thing that happened; readable on a terminal, JSON when not.
+"""Logs: one line for each event, as text on a terminal and as JSON elsewhere.
 
-Much of a line is text that callers choose: paths, names, messages of exceptions. It can neither fill the log, nor steer
-a terminal, nor start a line of its own.
+Much of a line is text that callers choose: paths, names, messages of exceptions. It is bounded and escaped, so that it
+can neither flood the log, nor send control codes to a terminal, nor forge a line.
 """
 
 import logging
@@ -46,7 +46,7 @@ def set_up(settings: Settings) -> None:
         else [*bounded, structlog.processors.JSONRenderer()]  # which escapes by itself
     )
     structlog.configure(
-        processors=[*shared, *last],  # our own lines do not take the way round by the library's records
+        processors=[*shared, *last],  # our own lines do not pass through the logging module
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),
         cache_logger_on_first_use=False,
@@ -66,7 +66,7 @@ def set_up(settings: Settings) -> None:
 
 
 def shorten(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-    """Bound every text of a line."""
+    """Bound every value of a line."""
     for name, value in line.items():
         if isinstance(value, str) and len(value) > LONGEST_VALUE:
             line[name] = _shortened(value, LONGEST_TRACEBACK if name in TRACEBACKS else LONGEST_VALUE)
@@ -74,7 +74,7 @@ def shorten(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
 
 
 def _shortened(text: str, longest: int) -> str:
-    """The beginning and the end: a traceback has its cause there."""
+    """Keeps the beginning and the end, where a traceback has its cause."""
     if len(text) <= longest:
         return text
     half = longest // 2
@@ -82,7 +82,7 @@ def _shortened(text: str, longest: int) -> str:
 
 
 def escape(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-    """Replace what a terminal would obey (control characters, changes of direction) by its escape sequence."""
+    """Replace control characters and direction marks by their escape sequences."""
     for name, value in line.items():
         if isinstance(value, str):
             if not value.isprintable():
@@ -99,5 +99,5 @@ def _escaped(text: str) -> str:
 
 
 def _indented(traceback: str) -> str:
-    """Lines of a traceback stand off from the margin, where the lines of the log begin."""
+    """Indent a traceback, so that none of its lines looks like a line of the log."""
     return "\n".join(f"    {_escaped(line)}" for line in traceback.split("\n"))

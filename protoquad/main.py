@@ -1,7 +1,11 @@
-"""The `protoquad` command. Each sub-command is imported only when it is asked for: torch alone takes two seconds."""
+"""The `protoquad` command. A sub-command is imported only when it is used: importing torch alone takes two seconds.
+
+Other distributions add commands with an entry point in the group `protoquad.commands`; `protoquad-bench` adds `bench`.
+"""
 
 import os
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 import typer
@@ -19,36 +23,42 @@ COMMANDS = {
     "doctor": "protoquad.doctor_command:doctor",
     "migrate": "protoquad.worker_command:migrate",
     "keys": "protoquad.keys_commands:app",
-    "bench": "protoquad.bench_commands:app",
 }
+ENTRY_POINTS = "protoquad.commands"
 
 
-class _OnDemand(TyperGroup):
+class _LazyGroup(TyperGroup):
     def list_commands(self, _: Any) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *sorted(entry_points(group=ENTRY_POINTS).names - COMMANDS.keys())]
 
     def get_command(self, _: Any, name: str) -> Any:
-        if name not in COMMANDS:
-            return None
-        if name != "bench":  # all others write files with images or digests of keys in them: for their owner alone
-            os.umask(0o077)
-        if name == "serve":  # threads that spin while they wait take cores from answers; torch reads this on import
-            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        module, attribute = COMMANDS[name].split(":")
-        found = getattr(import_module(module), attribute)
-        if not isinstance(found, typer.Typer):
-            alone = typer.Typer(pretty_exceptions_show_locals=False, add_completion=False)
-            alone.command(name)(found)
-            found = alone
-        command = get_command(found)
-        command.name = name
-        return command
+        if name in COMMANDS:
+            return _own_command(name)
+        return next((_command(name, point.load()) for point in entry_points(group=ENTRY_POINTS, name=name)), None)
+
+
+def _own_command(name: str) -> Any:
+    os.umask(0o077)  # these commands write files with images or digests of keys: readable by their owner only
+    if name == "serve":  # threads that spin while they wait take cores from requests; torch reads this on import
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    module, attribute = COMMANDS[name].split(":")
+    return _command(name, getattr(import_module(module), attribute))
+
+
+def _command(name: str, found: Any) -> Any:
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(pretty_exceptions_show_locals=False, add_completion=False)
+        alone.command(name)(found)
+        found = alone
+    command = get_command(found)
+    command.name = name
+    return command
 
 
 app = typer.Typer(
     name="protoquad",
-    cls=_OnDemand,
-    help="Learns image classes from a handful of pictures and does not forget the ones it knew.",
+    cls=_LazyGroup,
+    help="Learns image classes from a handful of images and does not forget the ones it knew.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )
@@ -56,4 +66,4 @@ app = typer.Typer(
 
 @app.callback()
 def _root() -> None:
-    """Learns image classes from a handful of pictures and does not forget the ones it knew."""
+    """Learns image classes from a handful of images and does not forget the ones it knew."""

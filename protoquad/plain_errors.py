@@ -1,4 +1,4 @@
-"""What a user can put right is a sentence on standard error and exit code 2, never a traceback."""
+"""Errors that a user can fix: a sentence on standard error and exit code 2, never a traceback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,19 +10,20 @@ from rich.markup import escape
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 
 from core.errors import ProtoquadError
+from engine.single_flight import Busy
 from store.errors import StoreError
 from store.settings import Settings
 
 
 class Refused(Exception):
-    """The command cannot do what it was asked; the text says why and what to do."""
+    """The command cannot do what was asked; the message says why and what to do."""
 
 
 @contextmanager
 def plain_errors(stopped: str = "stopped") -> Iterator[None]:
     try:
         yield
-    except (Refused, ProtoquadError, StoreError, ArgumentError, ValueError) as error:
+    except (Refused, ProtoquadError, StoreError, Busy, ArgumentError, ValueError) as error:
         _say(str(error))
         raise typer.Exit(2) from error
     except DBAPIError as error:

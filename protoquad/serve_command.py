@@ -1,7 +1,6 @@
 """`protoquad serve`: the API and, with the embedded database, a worker process beside it."""
 
 import contextlib
-import ipaddress
 import signal
 import socket
 from collections.abc import Iterator
@@ -12,15 +11,15 @@ from typing import Annotated
 import structlog
 import typer
 
-from core.cores import let_threads_finish
 from protoquad import logs
-from protoquad.allocator import few_arenas
+from protoquad.allocator import limit_arenas
 from protoquad.home_folder import make_cache_home, warnings
 from protoquad.home_lock import only_service
 from protoquad.plain_errors import Refused, plain_errors, settings
 from protoquad.ready_database import ready_database
 from protoquad.worker_process import WorkerProcess
 from service.app import create_app
+from service.auth import is_loopback
 from service.server import Server
 from store import api_keys
 from store.database import Database, sqlite_file
@@ -39,8 +38,7 @@ def serve(
     with plain_errors():
         chosen = settings(host=host, port=port, home=home, worker=worker)
         logs.set_up(chosen)
-        few_arenas()
-        let_threads_finish()
+        limit_arenas()
         with contextlib.ExitStack() as stack:
             if chosen.embedded:
                 stack.enter_context(only_service(chosen.home))
@@ -77,13 +75,6 @@ def _look_after_files(database: Database, chosen: Settings) -> None:
         log.warning(warning)
     if database.write_ahead_log:  # a service that was killed may have left erased images in it
         database.write_ahead_log.truncate_soon()
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextlib.contextmanager

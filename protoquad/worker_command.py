@@ -40,7 +40,7 @@ def worker(
 
 
 def migrate() -> None:
-    """Bring the database's tables to this release; make the embedded one if there is none. Safe to run again."""
+    """Bring the database's tables to this release; create the embedded database if there is none. Safe to run again."""
     with plain_errors():
         chosen = settings()
         file = sqlite_file(chosen.url)

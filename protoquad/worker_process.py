@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -36,9 +35,7 @@ class WorkerProcess:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         process = self._process
         if process is not None and process.poll() is None:

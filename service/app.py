@@ -1,4 +1,4 @@
-"""The application: parts made in the lifespan, routes twice (for the default model and for a named one), middleware."""
+"""The application: its context made in the lifespan, routes for the default model and for a named one, middleware."""
 
 import asyncio
 import contextlib
@@ -9,25 +9,27 @@ from functools import cache
 import structlog
 import torch
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.routing import Route
 
 from core.classifier import Certainty
-from core.cores import usable_cores
-from hints.listening import Listener
-from hints.sending import hints
-from learners.networks import Networks, chosen_device
+from engine.backbone_cache import BackboneCache, choose_device
+from engine.batching import ONE_THREAD, Parallelism, for_cores
+from engine.cores import usable_cores
+from engine.predictor import Predictor
+from engine.version_cache import VersionCache
+from learners.version_loader import VersionLoader
+from messaging.listener import Listener
+from messaging.notifier import make_notifier
 from service import errors
+from service.app_context import AppContext
 from service.auth import KeyRing
-from service.dependencies import Parts, named_model
-from service.engine.batching import IN_TURN, Batcher, Shape, on_cores
-from service.engine.network import NetworkLoader
-from service.engine.shelf import Shelf
+from service.dependencies import named_model
 from service.limits import BodyLimit
-from service.metrics import Metrics, RequestDurations
-from service.request_log import RequestLog
+from service.metrics import Metrics
+from service.request_middleware import RequestMiddleware
 from service.routes import classes, health, models, predict, sessions, versions
 from store import catalogue
 from store.catalogue import DEFAULT
@@ -38,13 +40,13 @@ from store.settings import Settings
 log = structlog.get_logger()
 
 SECONDS_TO_STOP = 5.0
-SECONDS_TO_GATHER = 0.05  # a burst of changes is one look; and whoever made one has been answered by then
+SECONDS_TO_GATHER = 0.05  # a burst of changes is one poll
 DESCRIPTION = """
-Learns image classes from a handful of pictures and does not forget the ones it knew.
+Learns image classes from a handful of images and does not forget the ones it knew.
 
-1. `POST /classes` with a name and five pictures: the class is servable when the answer arrives.
-2. `POST /predict` with a picture.
-3. `GET /sessions/{id}/events`: watch the class being refined. Every version is measured before it is put in force.
+1. `POST /classes` with a name and five images: the class is servable when the answer arrives.
+2. `POST /predict` with an image.
+3. `GET /sessions/{id}/events`: watch the class being refined. Every version is measured before it becomes active.
 
 The routes act on the model `default`; the same routes under `/models/{model}` act on another.
 """
@@ -71,15 +73,11 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         seconds=settings.body_seconds,
         all_bytes=settings.max_bodies_bytes,
     )
-    app.add_middleware(RequestDurations, metrics=app.state.metrics)
-    app.add_middleware(RequestLog)
-    app.router.routes.extend(predict.PLAIN)  # first: most requests are these
-    scoped = APIRouter()
-    for resource in (predict, classes, sessions, versions):
-        scoped.include_router(resource.router)
-    app.include_router(scoped)
+    app.add_middleware(RequestMiddleware, metrics=app.state.metrics)
+    for resource in (predict, classes, sessions, versions):  # most requests are predictions: their route comes first
+        app.include_router(resource.router)
+        app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
     app.include_router(models.router)
-    app.include_router(scoped, prefix="/models/{model}", dependencies=[Depends(named_model)])
     app.include_router(health.router)
     _answer_document(app)
     return app
@@ -102,51 +100,59 @@ def _operation_id(route: APIRoute) -> str:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    parts = await run_sync(_parts, app)
-    app.state.parts = parts
+    context = await run_sync(_make_context, app)
+    app.state.context = context
     news, loop = asyncio.Event(), asyncio.get_running_loop()
-    watcher = asyncio.create_task(_watch(app, parts, news))
-    log.info("ready", model=DEFAULT, version=parts.shelf.current(DEFAULT).number, home=str(settings.home))
+    polling = asyncio.create_task(_poll_forever(app, context, news))
+    log.info("ready", model=DEFAULT, version=context.versions.active(DEFAULT).number, home=str(settings.home))
     try:
         with _listening(settings.broker_url, lambda: loop.call_soon_threadsafe(news.set)):
             yield
     finally:
-        parts.stopping = True
-        parts.shelf.loader.networks.close()
+        context.stopping = True
+        context.backbones.close()
         news.set()
-        await asyncio.wait({watcher}, timeout=SECONDS_TO_STOP)  # it may be at the database, which may not answer
-        watcher.cancel()
-        await run_sync(parts.batcher.close)
-        await run_sync(parts.hints.close)
+        await asyncio.wait({polling}, timeout=SECONDS_TO_STOP)  # it may wait for a database that does not answer
+        polling.cancel()
+        await run_sync(context.predictor.close)
+        await run_sync(context.notifier.close)
 
 
-def _parts(app: FastAPI) -> Parts:
+def _make_context(app: FastAPI) -> AppContext:
     settings: Settings = app.state.settings
     database: Database = app.state.database
     metrics: Metrics = app.state.metrics
     _have_default_model(database, settings)
     app.state.keyring.refresh()
-    networks = Networks(chosen_device(settings.device), settings.engine, settings.prepared, settings.prepare_seconds)
-    app.state.networks = networks  # for whoever stops the service while it starts
-    shelf = Shelf(database, NetworkLoader(networks), pinned_classes=settings.pinned_classes)
-    batcher = Batcher(settings.queue_images, metrics.batched, _shape(networks))
-    metrics.queue_images.set_function(lambda: batcher.queued)
+    backbones = BackboneCache(
+        choose_device(settings.device), settings.engine, settings.prepared, settings.prepare_seconds
+    )
+    app.state.backbones = backbones  # so that a signal can stop the service while it starts
+    versions = VersionCache(VersionLoader(database, backbones), pinned_classes=settings.pinned_classes)
+    predictor = Predictor(
+        max_queued=settings.queue_images,
+        max_pixels=settings.max_pixels,
+        parallelism=_parallelism(backbones),
+        on_batch=metrics.batched,
+    )
+    metrics.queue_images.set_function(lambda: predictor.queued)
     with database.read() as db:
         backbone = catalogue.get(db, DEFAULT).backbone
-    networks.kit(backbone)  # a start waits until it is prepared, however long that takes
-    shelf.refresh(DEFAULT)
-    return Parts(settings, database, shelf, batcher, metrics, hints(settings.broker_url))
+    backbones.compiled(backbone)  # a start waits until it is prepared, however long that takes
+    versions.refresh(DEFAULT)
+    notifier = make_notifier(settings.broker_url)
+    return AppContext(settings, database, backbones, versions, predictor, metrics, notifier)
 
 
-def _shape(networks: Networks) -> Shape:
-    if networks.engine == "torch":
-        return IN_TURN
-    torch.set_num_threads(1)  # of each thread of the engine: they have a core each
-    return on_cores(usable_cores())
+def _parallelism(backbones: BackboneCache) -> Parallelism:
+    if backbones.engine == "torch":
+        return ONE_THREAD
+    torch.set_num_threads(1)  # of each thread of the engine: each has a core
+    return for_cores(usable_cores())
 
 
 def _have_default_model(database: Database, settings: Settings) -> None:
-    """Of several replicas that start on a new database at once, one makes it and the others find it taken."""
+    """When several replicas start on a new database at once, one creates it and the others find it there."""
     with contextlib.suppress(NameTaken), database.write() as db:
         if catalogue.find(db, DEFAULT) is None:
             catalogue.create(db, DEFAULT, settings.backbone, Certainty().temperature)
@@ -156,23 +162,23 @@ def _listening(url: str, on_news: Callable[[], object]) -> contextlib.AbstractCo
     return Listener(url, on_news) if url else contextlib.nullcontext()
 
 
-async def _watch(app: FastAPI, parts: Parts, news: asyncio.Event) -> None:
-    """Catch up with other processes: new heads, names, keys. A database that is away changes nothing."""
-    troubled = False
-    while not parts.stopping:
-        await _set_within(news, parts.settings.poll_seconds)
-        if news.is_set() and not parts.stopping:
+async def _poll_forever(app: FastAPI, context: AppContext, news: asyncio.Event) -> None:
+    """Catch up with other processes: new heads, names, keys. While the database is away, nothing changes."""
+    failing = False
+    while not context.stopping:
+        await _set_within(news, context.settings.poll_seconds)
+        if news.is_set() and not context.stopping:
             await asyncio.sleep(SECONDS_TO_GATHER)
         news.clear()
         try:
-            await run_sync(app.state.keyring.refresh)  # first: a revoked key must not outlive a model's trouble
-            await run_sync(parts.shelf.poll)
-            troubled = False
+            await run_sync(app.state.keyring.refresh)  # first: a revoked key must not wait for a model's problem
+            await run_sync(context.versions.poll)
+            failing = False
         except Exception as error:
-            if not troubled:
-                told = str(error).partition("\n")[0]
-                log.warning("news cannot be read; serving goes on", kind=type(error).__name__, error=told)
-            troubled = True
+            if not failing:
+                reason = str(error).partition("\n")[0]
+                log.warning("cannot poll for changes; serving goes on", kind=type(error).__name__, error=reason)
+            failing = True
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:

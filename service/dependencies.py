@@ -1,59 +1,28 @@
-"""What a route may ask for: the parts of the running service, and the model it acts on.
+"""What a route may ask for: the app context, the model it acts on, a page, an idempotency key.
 
-All of it is asynchronous though it waits for nothing: FastAPI would give each plain function a thread, and there is
-none left when the database does not answer.
+All of it is `async` although it waits for nothing: FastAPI would run each plain function in a thread, and none is free
+while the database does not answer.
 """
 
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request
 
-from hints.sending import Hints
-from service.changes import Changes
-from service.engine.batching import Batcher
-from service.engine.shelf import Shelf
-from service.errors import Problem
-from service.metrics import Metrics
-from service.teaching import Teacher
-from service.uploads import model_name
-from service.watching import Watching
+from service.app_context import AppContext
+from service.problems import Problem
 from store.catalogue import DEFAULT
-from store.database import Database
-from store.settings import Settings
+from store.names import model_name
 
-MOST_ITEMS = 500
-
-
-class Parts:
-    """The running service; made once, in the app's lifespan."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        shelf: Shelf,
-        batcher: Batcher,
-        metrics: Metrics,
-        hints: Hints,
-    ) -> None:
-        self.settings = settings
-        self.database = database
-        self.shelf = shelf
-        self.batcher = batcher
-        self.metrics = metrics
-        self.hints = hints
-        self.teacher = Teacher(Changes(database, settings, shelf, hints), settings, shelf, batcher)
-        self.watching = Watching(database, settings)
-        self.stopping = False
+MAX_ITEMS = 500
 
 
-def parts_of(request: Request) -> Parts:
-    found: Parts = request.app.state.parts
+def context_of(request: Request) -> AppContext:
+    found: AppContext = request.app.state.context
     return found
 
 
-async def parts(request: Request) -> Parts:  # not a plain function: FastAPI would call that in a thread
-    return parts_of(request)
+async def app_context(request: Request) -> AppContext:
+    return context_of(request)
 
 
 async def named_model(
@@ -97,10 +66,10 @@ async def idempotency_key(
     return key
 
 
-Service = Annotated[Parts, Depends(parts)]
+Context = Annotated[AppContext, Depends(app_context)]
 ModelName = Annotated[str, Depends(chosen_model)]
 Cursor = Annotated[int | None, Depends(cursor)]
-Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="Items on a page.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_ITEMS, description="Items on a page.")]
 IdempotencyKey = Annotated[str | None, Depends(idempotency_key)]
 ClassNumber = Annotated[int, Path(description="Id of the class.", examples=[1], ge=0, lt=2**31)]
 VersionInPath = Annotated[int, Path(description="Number of the version.", examples=[0], ge=0, lt=2**31)]

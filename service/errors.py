@@ -1,17 +1,16 @@
-"""What went wrong, told as RFC 9457 problems: one table gives each domain error its status.
+"""Gives each error its answer: one table gives each domain error its status.
 
-Tells a caller what to do next and nothing about our insides: what is not in the table is a 500 with a request id.
+An answer says what to do next and nothing about internals. An error that is not in the table is a 500 with a request
+id, and the log has its traceback.
 """
 
 import http
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -19,139 +18,107 @@ from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import ImageError, UnknownBackbone
-from learners.single_flight import Busy
-from service.engine.batching import Overloaded
-from store.errors import Conflict, LimitReached, NameTaken, NotThere
-from store.idempotency import KeyReused
+from engine.errors import Overloaded, UnusableImages
+from engine.single_flight import Busy
+from service.problems import (
+    CLIENT_GONE,
+    RETRY_SECONDS,
+    ImageProblem,
+    ParameterProblem,
+    Problem,
+    document_problems,
+    shortened,
+)
+from service.request_middleware import request_id
+from store.errors import Conflict, KeyReused, LimitReached, NameTaken, NotThere, UnusableName
 from store.outages import frames, is_full, is_outage, summary
-
-MEDIA_TYPE = "application/problem+json"
-RETRY_SECONDS = 5
-CLIENT_GONE = 499  # as nginx logs it: nobody is left to read the answer
-LONGEST_ECHO = 200  # characters of a caller's own text that an answer repeats
 
 _log = structlog.get_logger("protoquad.errors")
 
 
-class ImageProblem(BaseModel):
-    """One picture that cannot be used."""
-
-    index: int = Field(description="Which picture of the request, counted from 0.")
-    filename: str | None = Field(None, description="Its file name, where the request gave one.")
-    reason: str
-
-
-class ParameterProblem(BaseModel):
-    """One parameter or field that cannot be used."""
-
-    where: str = Field(description="Which one, such as `query top_k` or `body name`.")
-    reason: str
-
-
-class ProblemBody(BaseModel):
-    """What every error answers (RFC 9457)."""
-
-    type: str = Field(description="A stable name of the kind of problem.", examples=["/problems/name-taken"])
-    title: str
+class _Answer(NamedTuple):
     status: int
-    detail: str = Field(description="What was asked, what is true, what to do.")
-    request_id: str | None = Field(None, description="As in X-Request-ID: the service's log knows it.")
-    images: list[ImageProblem] | None = Field(None, description="The pictures at fault.")
-    errors: list[ParameterProblem] | None = Field(None, description="The parameters at fault.")
+    slug: str
+    title: str
+    retry_seconds: int | None = None  # unless the error has its own
 
 
-class Problem(Exception):
-    """An answer other than the one that was hoped for; raise it anywhere within a request."""
-
-    def __init__(
-        self,
-        status: int,
-        title: str,
-        detail: str,
-        *,
-        slug: str | None = None,
-        images: Sequence[ImageProblem] = (),
-        errors: Sequence[ParameterProblem] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.title = title
-        self.detail = detail
-        self.slug = slug
-        self.images = list(images)
-        self.errors = list(errors)
-        self.headers = dict(headers or {})
-
-    def body(self, request_id: str | None = None) -> ProblemBody:
-        return ProblemBody(
-            type=f"/problems/{self.slug}" if self.slug else "about:blank",
-            title=self.title,
-            status=self.status,
-            detail=self.detail,
-            request_id=request_id,
-            images=self.images or None,
-            errors=self.errors or None,
-        )
-
-    def response(self, request_id: str | None = None) -> Response:
-        content = json.dumps(self.body(request_id).model_dump(exclude_none=True), ensure_ascii=False)
-        # A caller's text may hold half a surrogate pair, which has no UTF-8.
-        return Response(content.encode("utf-8", "replace"), self.status, self.headers, MEDIA_TYPE)
-
-
-# A limit is a 409 and not a 403: no other key would help, deleting something does.
-_TABLE: dict[type[Exception], tuple[int, str, str]] = {
-    ImageError: (422, "invalid-image", "A picture cannot be used"),
-    UnknownBackbone: (422, "unknown-backbone", "There is no such backbone"),
-    NotThere: (404, "not-found", "It does not exist"),
-    NameTaken: (409, "name-taken", "The name is taken"),
-    Conflict: (409, "conflict", "The request does not fit the present state"),
-    LimitReached: (409, "limit-reached", "A limit is reached"),
-    KeyReused: (422, "idempotency-key-reused", "The idempotency key belongs to another request"),
+# A limit is a 409 and not a 403: another key would not help, deleting something does.
+_ANSWERS: dict[type[Exception], _Answer] = {
+    ImageError: _Answer(422, "invalid-image", "An image cannot be used"),
+    UnusableImages: _Answer(422, "invalid-image", "An image cannot be used"),
+    UnknownBackbone: _Answer(422, "unknown-backbone", "There is no such backbone"),
+    UnusableName: _Answer(422, "invalid-name", "The name cannot be used"),
+    KeyReused: _Answer(422, "idempotency-key-reused", "The idempotency key belongs to another request"),
+    NotThere: _Answer(404, "not-found", "It does not exist"),
+    NameTaken: _Answer(409, "name-taken", "The name is taken"),
+    Conflict: _Answer(409, "conflict", "The request does not fit the present state"),
+    LimitReached: _Answer(409, "limit-reached", "A limit is reached"),
+    Overloaded: _Answer(503, "overloaded", "Too many images wait", retry_seconds=1),
+    Busy: _Answer(503, "busy", "Busy", retry_seconds=RETRY_SECONDS),
 }
 
-_DESCRIPTIONS = {
-    400: "The body or a header cannot be read.",
-    401: "A valid API key is missing.",
-    403: "The key's scope is too small; or, with no key made, the request does not come from this machine.",
-    404: "It does not exist.",
-    408: "The body did not arrive in time.",
-    409: "The request does not fit the present state: a name is taken, a limit is reached.",
-    413: "The body is too large.",
-    415: "The body is of a type that is not accepted.",
-    422: "The request was read and cannot be used.",
-    500: "A fault of the service.",
-    503: "The service cannot do this now; Retry-After says when to try again.",
-    507: "The database's disk is full; nothing was changed.",
-}
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": description,
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
-    }
-    for status, description in _DESCRIPTIONS.items()
-}
 
-_BEFORE_ANY_ROUTE = (400, 413)  # a Content-Length that cannot be read, or is too large, also where no body is wanted
+def install(app: FastAPI) -> None:
+    """Answer every error as a problem; call it before adding other middleware, so that those see the answer."""
+    app.add_exception_handler(Problem, _on_problem)
+    for kind in _ANSWERS:
+        app.add_exception_handler(kind, _on_domain_error)
+    app.add_exception_handler(SQLAlchemyError, _on_database_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ClientDisconnect, _on_client_gone)
+    app.add_exception_handler(Exception, _on_unexpected)  # from middleware
+    app.add_middleware(_UnexpectedErrors)
+    document_problems(app)
 
 
-def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problem answers for a route's `responses`."""
-    return {status: RESPONSES[status] for status in statuses}
+async def _on_problem(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return problem.response(request_id(request))
 
 
-def unusable_images(problems: Sequence[ImageProblem], total: int) -> Problem:
-    """Some pictures of a request cannot be used; `problems` says which and why."""
-    first = problems[0]
-    detail = (
-        f"{len(problems)} of {total} pictures cannot be used, and nothing was done with the others; "
-        f"picture {first.index}: {first.reason}"
+async def _on_domain_error(request: Request, error: Exception) -> Response:
+    return problem_of(error).response(request_id(request))
+
+
+def problem_of(error: Exception) -> Problem:
+    """The answer to a domain error: that of its own class in the table, or of the nearest base class."""
+    answer = next(_ANSWERS[kind] for kind in type(error).__mro__ if kind in _ANSWERS)
+    detail, headers = str(error), {}
+    images: list[ImageProblem] = []
+    parameters: list[ParameterProblem] = []
+    retry_seconds = getattr(error, "retry_seconds", answer.retry_seconds)
+    if retry_seconds is not None:
+        detail += f"; try again in {'a second' if retry_seconds == 1 else f'{retry_seconds} seconds'}"
+        headers = {"Retry-After": str(retry_seconds)}
+    if isinstance(error, UnusableImages):
+        images = [ImageProblem(index=one.index, filename=one.filename, reason=one.reason) for one in error.images]
+    elif isinstance(error, UnusableName):
+        parameters = [ParameterProblem(where="name", reason=detail)]
+    return Problem(
+        answer.status, answer.title, detail, slug=answer.slug, images=images, errors=parameters, headers=headers
     )
-    return Problem(422, "A picture cannot be used", detail, slug="invalid-image", images=problems)
 
 
-def unreachable_database() -> Problem:
+# Errors of the database
+
+
+async def _on_database_error(request: Request, error: Exception) -> Response:
+    """Never logs the error itself: its text repeats the statement, and may repeat its parameters, including images."""
+    own_id = request_id(request)
+    if is_full(error):
+        _log.warning("database full", error=summary(error))
+        return _insufficient_storage().response(own_id)
+    if is_outage(error):
+        _log.warning("database unreachable", error=summary(error))
+        return _unreachable_database().response(own_id)
+    where = {"method": request.method, "path": request.scope["path"], "request_id": own_id}
+    _log.error("database error", **where, error=summary(error), stack=frames(error))
+    return _internal_error().response(own_id)
+
+
+def _unreachable_database() -> Problem:
     return Problem(
         503,
         "The database cannot be reached",
@@ -161,83 +128,19 @@ def unreachable_database() -> Problem:
     )
 
 
-def insufficient_storage() -> Problem:
+def _insufficient_storage() -> Problem:
     return Problem(
         507,
         "The disk is full",
-        "the database has no room left, so nothing was changed; predictions go on, make room and try again",
+        "the database's disk is full, so nothing was changed; predictions go on, make room and try again",
         slug="insufficient-storage",
     )
 
 
-def internal_error() -> Problem:
-    detail = "the service failed to answer; try again, and quote the request id to whoever runs it if it happens again"
-    return Problem(500, "A fault of the service", detail, slug="internal-error")
+# Errors of the framework: parameters, routes, methods, bodies
 
 
-def request_id(request: Request) -> str | None:
-    found = getattr(request.state, "request_id", None)
-    return found if isinstance(found, str) else None
-
-
-def shortened(text: str) -> str:
-    """A caller's own text, as much of it as an answer repeats."""
-    return text if len(text) <= LONGEST_ECHO else text[:LONGEST_ECHO] + "…"
-
-
-def install(app: FastAPI) -> None:
-    """Answer every error as a problem; call it before adding other middleware, so that those see the answer."""
-    app.add_exception_handler(Problem, _on_problem)
-    for kind in _TABLE:
-        app.add_exception_handler(kind, _on_domain_error)
-    app.add_exception_handler(SQLAlchemyError, _on_database_error)
-    app.add_exception_handler(Overloaded, _on_overloaded)
-    app.add_exception_handler(Busy, _on_busy)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(ClientDisconnect, _on_client_gone)
-    app.add_exception_handler(Exception, _on_unexpected)  # from middleware
-    app.add_middleware(_Unexpected)
-    _document(app)
-
-
-async def _on_problem(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
-    return problem.response(request_id(request))
-
-
-async def _on_domain_error(request: Request, error: Exception) -> Response:
-    status, slug, title = next(_TABLE[kind] for kind in type(error).__mro__ if kind in _TABLE)
-    return Problem(status, title, str(error), slug=slug).response(request_id(request))
-
-
-async def _on_database_error(request: Request, error: Exception) -> Response:
-    """Never with the error itself: its text repeats the statement, and may repeat its parameters, images and all."""
-    own_id = request_id(request)
-    if is_full(error):
-        _log.warning("database_full", error=summary(error))
-        return insufficient_storage().response(own_id)
-    if is_outage(error):
-        _log.warning("database_unreachable", error=summary(error))
-        return unreachable_database().response(own_id)
-    where = {"method": request.method, "path": request.scope["path"], "request_id": own_id}
-    _log.error("database_fault", **where, error=summary(error), stack=frames(error))
-    return internal_error().response(own_id)
-
-
-async def _on_overloaded(request: Request, error: Exception) -> Response:
-    detail, headers = f"{error}; try again in a second", {"Retry-After": "1"}
-    problem = Problem(503, "Too many pictures wait", detail, slug="overloaded", headers=headers)
-    return problem.response(request_id(request))
-
-
-async def _on_busy(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Busy)
-    detail, headers = f"{error}; try again in {error.retry_seconds} s", {"Retry-After": str(error.retry_seconds)}
-    return Problem(503, "It is being loaded", detail, slug="busy", headers=headers).response(request_id(request))
-
-
-async def _on_invalid(request: Request, error: Exception) -> Response:
+async def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     reasons = [ParameterProblem(where=_where(one["loc"]), reason=shortened(_reason(one))) for one in found]
@@ -254,7 +157,7 @@ def _where(location: Sequence[int | str]) -> str:
 
 
 def _reason(error: Mapping[str, Any]) -> str:
-    """Pydantic's message, without the input it is about."""
+    """Pydantic's message, without the input that it is about."""
     if error["type"] == "json_invalid":
         return f"this is not JSON ({error['ctx']['error']})"
     message = str(error["msg"])
@@ -262,7 +165,7 @@ def _reason(error: Mapping[str, Any]) -> str:
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    """The framework's own refusals: a route or a method that does not exist, a body that cannot be parsed."""
+    """Errors that the framework raises: unknown routes and methods, bodies that cannot be parsed."""
     assert isinstance(error, HTTPException)
     phrase = http.HTTPStatus(error.status_code).phrase
     detail, headers = str(error.detail), error.headers
@@ -276,15 +179,15 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """Every method that some route takes at this path; the framework names those of one route alone."""
+    """Every method that some route takes at this path; the framework lists those of one route only."""
     scope = request.scope
     asked = {name: scope[name] for name in ("type", "path", "query_string", "headers")}
-    asked["root_path"] = scope.get("app_root_path", scope["root_path"])  # a mount has put its own there
+    asked["root_path"] = scope.get("app_root_path", scope["root_path"])  # a mount has replaced it
     allowed: set[str] = set()
     for route in request.app.routes:
         if route.matches({**asked, "method": "none"})[0] is Match.NONE:  # another path
             continue
-        if isinstance(route, Mount):  # files, which take any method to refuse it later
+        if isinstance(route, Mount):  # static files: the mount matches any method
             allowed |= {"GET", "HEAD"}
         else:
             allowed |= {str(one) for one in http.HTTPMethod if route.matches({**asked, "method": one})[0] is Match.FULL}
@@ -295,25 +198,33 @@ def _routing_detail(request: Request, status: int, headers: Mapping[str, str] | 
     path = shortened(request.scope["path"])
     method = shortened(request.method)
     if status == http.HTTPStatus.NOT_FOUND:
-        return f"there is no {path}; /docs lists what there is"
+        return f"there is no {path}; /docs lists all routes"
     if status == http.HTTPStatus.METHOD_NOT_ALLOWED:
         return f"{path} does not take {method}, it takes {(headers or {}).get('Allow') or 'another method'}"
     return f"{method} {path} is refused"
 
 
 async def _on_client_gone(request: Request, _: Exception) -> Response:
-    gone = Problem(CLIENT_GONE, "The client went away", "the connection was closed before the body was whole")
+    gone = Problem(CLIENT_GONE, "The client is gone", "the connection was closed before the whole body arrived")
     return gone.response(request_id(request))
+
+
+# Everything else
+
+
+def _internal_error() -> Problem:
+    detail = "the service failed to answer; try again, and report the request id to its operator if it happens again"
+    return Problem(500, "An internal error", detail, slug="internal-error")
 
 
 async def _on_unexpected(request: Request, error: Exception) -> Response:
     own_id = request_id(request)
-    _log.error("unexpected_error", method=request.method, path=request.scope["path"], request_id=own_id, exc_info=error)
-    return internal_error().response(own_id)
+    _log.error("unexpected error", method=request.method, path=request.scope["path"], request_id=own_id, exc_info=error)
+    return _internal_error().response(own_id)
 
 
-class _Unexpected:
-    """Answers what no handler knows, within the other middleware: it is logged once, measured and carries its id."""
+class _UnexpectedErrors:
+    """Answers errors that have no handler, inside the other middleware: they are logged once and measured."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -329,34 +240,7 @@ class _Unexpected:
         try:
             await self.app(scope, receive, watched)
         except Exception as error:
-            if started:  # half an answer cannot be taken back: let the server break the connection
+            if started:  # half an answer was sent: the server must break the connection
                 raise
             response = await _on_unexpected(Request(scope), error)
             await response(scope, receive, send)
-
-
-def _document(app: FastAPI) -> None:
-    """Put the problem's schema into the OpenAPI document, in place of the framework's own error schema."""
-    plain = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            _describe_problems(plain())
-        return plain()
-
-    app.openapi = openapi  # type: ignore[method-assign]  # the way that FastAPI documents
-
-
-def _describe_problems(document: dict[str, Any]) -> None:
-    schema = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    schemas.update(schema.pop("$defs", {}), ProblemBody=schema)
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    for path in document.get("paths", {}).values():
-        for operation in path.values():
-            answers = operation.get("responses", {}) if isinstance(operation, dict) else {}
-            if "HTTPValidationError" in str(answers.get("422")):
-                answers["422"] = RESPONSES[422]
-            for status in _BEFORE_ANY_ROUTE:
-                answers.setdefault(str(status), RESPONSES[status])

@@ -1,11 +1,11 @@
-"""Images and a name out of a form (multipart/form-data), read as it arrives. What does not fit is refused at once."""
+"""Reads images and a name from a form (multipart/form-data) as it arrives; refuses at once what does not fit."""
 
 from collections.abc import Iterable
 
 from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
-from service.errors import shortened
 from service.image_fields import ImageFields, malformed, unusable
+from service.problems import shortened
 from service.spool import Blob
 
 LONGEST_BOUNDARY = 200  # characters; RFC 2046 allows 70
@@ -15,10 +15,10 @@ _BYTEWISE = "latin-1"
 class FormReader:
     def __init__(self, fields: ImageFields, boundary: str | None) -> None:
         if not boundary or "\n" in boundary or len(boundary) > LONGEST_BOUNDARY:
-            raise malformed("the Content-Type multipart/form-data names no usable boundary; leave it to your library")
+            raise malformed("the Content-Type multipart/form-data has no usable boundary; let your HTTP library set it")
         self._fields = fields
         self._parser = PushMultipartParser(boundary.encode(_BYTEWISE, "replace"), header_charset=_BYTEWISE)
-        self._image: Blob | None = None  # of the part that is being read, if it is one
+        self._image: Blob | None = None  # that is being read, unless the part is text
         self._text = b""
 
     def write(self, chunk: bytes) -> None:
@@ -46,14 +46,14 @@ class FormReader:
                 self._text += event
 
     def _begin(self, part: MultipartSegment) -> None:
-        """Known by its headers alone what the part is: what is not wanted is not kept."""
+        """The headers show what the part is, so that a wrong one is refused before it is read."""
         if not part.name:
             raise malformed("a part of the form has no name in its Content-Disposition")
         field = _as_utf8(part.name)
         self._fields.require_known(field)
         wanted = field == self._fields.field
         if wanted and not _is_file(part):
-            fault = f"'{field}' holds text where a file is expected; with curl: -F {field}=@picture.jpg"
+            fault = f"'{field}' holds text where a file is expected; with curl: -F {field}=@image.jpg"
             raise unusable(field, fault)
         if not wanted and _is_file(part):
             raise unusable(field, f"'{field}' holds a file where text is expected")
@@ -71,7 +71,7 @@ class FormReader:
 
 def _broken(error: MultipartError) -> Exception:
     why = shortened(str(error))
-    return malformed(f"the form cannot be read ({why}); send it whole, as HTTP libraries make it")
+    return malformed(f"the form cannot be read ({why}); send it complete, as HTTP libraries do")
 
 
 def _is_file(part: MultipartSegment) -> bool:
@@ -79,5 +79,5 @@ def _is_file(part: MultipartSegment) -> bool:
 
 
 def _as_utf8(text: str) -> str:
-    """Of a header that was read byte by byte; an old client's file name need not be UTF-8."""
+    """The text of a header that was read byte by byte; the file name of an old client may not be UTF-8."""
     return text.encode(_BYTEWISE).decode("utf-8", "replace")

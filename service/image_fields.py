@@ -1,17 +1,17 @@
-"""The fields of a body with images, whichever way they are written: which there may be, and what is found in them."""
+"""The fields of a body with images, in either format: which are allowed, and what was read from them."""
 
 from dataclasses import dataclass
 from dataclasses import field as attribute
 
-from service.errors import ParameterProblem, Problem, shortened
+from service.problems import ParameterProblem, Problem, shortened
 from service.spool import Blob, Spool
 
-LONGEST_TEXT = 16 * 1024  # bytes of a text field: far more than a name may have, so that the rule for names answers
+LONGEST_TEXT = 16 * 1024  # bytes of a text field: far more than a name may have, so that the rule for names decides
 
 
 @dataclass(frozen=True)
 class Upload:
-    """One picture as it was sent."""
+    """One image as it was sent."""
 
     index: int
     filename: str | None
@@ -19,7 +19,7 @@ class Upload:
 
     @property
     def data(self) -> bytes:
-        """Read anew each time where it lies in a file: ask once, and not on the event loop."""
+        """Reads a large image from its file each time: call it once, and not on the event loop."""
         return self.source if isinstance(self.source, bytes) else self.source.read()
 
 
@@ -45,7 +45,7 @@ class ImageFields:
 
     def set_name(self, name: str) -> None:
         if self.name is not None:
-            raise unusable("name", "the field 'name' comes twice; send it once")
+            raise unusable("name", "the field 'name' appears twice; send it once")
         self.name = name
 
     def require_short(self, field: str, length: int) -> None:
@@ -60,12 +60,12 @@ class ImageFields:
 
     def require_room(self, images: int) -> None:
         if images > self.max_images:
-            asked = f"'{self.field}' has more than {self.max_images} pictures"
+            asked = f"'{self.field}' has more than {self.max_images} images"
             raise unusable(self.field, f"{asked}; send them in several requests", slug="too-many-images")
 
     def require_images(self) -> None:
         if not self.images:
-            raise unusable(self.field, f"there is no picture in '{self.field}'; send at least one", slug="no-images")
+            raise unusable(self.field, f"there is no image in '{self.field}'; send at least one", slug="no-images")
 
 
 def malformed(detail: str) -> Problem:

@@ -1,4 +1,4 @@
-"""A small JSON body, read in the route itself: FastAPI would read and parse it before it knows who is calling."""
+"""A small JSON body, read in the route itself: FastAPI would parse it before the caller's key is checked."""
 
 from typing import Any, TypeVar
 
@@ -6,13 +6,13 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from service.errors import Problem, shortened
+from service.problems import Problem, shortened
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
 async def read_json(request: Request, kind: type[Body]) -> Body:
-    """The body as this kind of object; `service.limits` bounds how large it may be."""
+    """The body as this kind of object; `service.limits` limits its size."""
     _require_json(request.headers.get("content-type", ""))
     try:
         return kind.model_validate_json(await request.body())
@@ -29,10 +29,10 @@ def json_body(kind: type[BaseModel]) -> dict[str, Any]:
 def _require_json(content_type: str) -> None:
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type != "application/json":
-        sent = f"the body is sent as '{shortened(content_type)}'" if content_type else "the request has no Content-Type"
+        what = f"the body has the type '{shortened(content_type)}'" if content_type else "there is no Content-Type"
         raise Problem(
             415,
-            "The body is of a type that is not accepted",
-            f"{sent}; send application/json",
+            "The type of the body is not accepted",
+            f"{what}; send application/json",
             slug="unsupported-media-type",
         )

@@ -1,7 +1,7 @@
-"""Images and a name out of JSON, read as it arrives: {"name": "...", "shots": ["<base64>", ...]} and nothing else.
+"""Reads images and a name from JSON as it arrives: {"name": "...", "shots": ["<base64>", ...]} and nothing else.
 
-No tree is built of what a caller sends. The parser knows the one shape that there may be and refuses at the first byte
-that does not fit; base64 becomes bytes piece by piece. So a body costs what its images cost, whatever is in it.
+It builds no tree of what a caller sends. The parser knows the one allowed form and refuses at the first byte that does
+not fit; base64 is decoded piece by piece. So a body costs what its images cost, whatever it contains.
 """
 
 import json
@@ -10,13 +10,13 @@ from binascii import Error, a2b_base64
 from collections.abc import Generator
 from typing import TypeVar
 
-from service.errors import ImageProblem, unusable_images
+from engine.errors import BadImage, UnusableImages
 from service.image_fields import ImageFields, malformed, unusable
 from service.spool import Blob
 
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _LITERAL = re.compile(rb"[-+.0-9A-Za-z]*+")
-# What a string holds, up to its end or to an escape of which the rest has not come yet.
+# The content of a string, up to its end or to an escape that has not arrived completely.
 _RUN = re.compile(rb'(?>[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 _LONGEST_ESCAPE = len(rb"\u0000")
 _KINDS = {
@@ -43,7 +43,7 @@ class JsonReader:
         next(self._steps)
 
     def write(self, chunk: bytes) -> None:
-        rest = self._buffer[self._at :]  # a few bytes at the most
+        rest = self._buffer[self._at :]  # a few bytes at most
         self._buffer, self._at = rest + chunk if rest else chunk, 0
         next(self._steps)
 
@@ -58,7 +58,7 @@ class JsonReader:
         yield
 
     def _next(self) -> Step[int]:
-        """The next byte that is not space; it is still there afterwards."""
+        """The next byte that is not white space; it is not consumed."""
         while True:
             self._skip(_SPACE)
             if self._at < len(self._buffer):
@@ -67,12 +67,12 @@ class JsonReader:
 
     def _skip(self, pattern: re.Pattern[bytes]) -> bytes:
         found = pattern.match(self._buffer, self._at)
-        assert found is not None  # each of them matches nothing too
+        assert found is not None  # each pattern matches the empty string, too
         self._at = found.end()
         return found.group()
 
     def _take(self, expected: bytes) -> Step[int]:
-        """One of these bytes, which is then gone."""
+        """Consume the next byte, which must be one of these."""
         byte = yield from self._next()
         if byte not in expected:
             raise malformed(f"the body is not JSON ('{expected.decode()[-1]}' is missing)")
@@ -108,7 +108,7 @@ class JsonReader:
             field = yield from self._text("")
             self._fields.require_known(field)
             if field in seen:
-                raise unusable(field, f"the field '{field}' comes 2 times; send it once")
+                raise unusable(field, f"the field '{field}' appears twice; send it once")
             seen.add(field)
             yield from self._take(b":")
             yield from self._images() if field == self._fields.field else self._name()
@@ -126,33 +126,33 @@ class JsonReader:
         field = self._fields.field
         byte = yield from self._next()
         if byte != ord("["):
-            raise unusable(field, f"'{field}' is {self._kind(byte)} and must be a list of pictures in base64")
+            raise unusable(field, f"'{field}' is {self._kind(byte)} and must be a list of images in base64")
         self._at += 1
         if (yield from self._next()) == ord("]"):
             self._at += 1
             return
-        problems: list[ImageProblem] = []
+        bad: list[BadImage] = []
         while True:
             index = len(self._fields.images)
             image = self._fields.begin_image(None)
             if reason := (yield from self._image(image)):
-                problems.append(ImageProblem(index=index, filename=None, reason=reason))
+                bad.append(BadImage(index, None, reason))
             if (yield from self._take(b",]")) == ord("]"):
                 break
-        if problems:
-            raise unusable_images(problems, index + 1)
+        if bad:
+            raise UnusableImages(bad, index + 1)
 
     def _image(self, image: Blob) -> Step[str | None]:
-        """Answers what is wrong with it."""
+        """Returns what is wrong with it."""
         byte = yield from self._next()
         kind = self._kind(byte)
         if byte == ord('"'):
             self._at += 1
             return (yield from self._base64(image))
         reason = f"this is {kind} and must be a string of base64"
-        if byte in b"[{":  # what is in it need not be known
+        if byte in b"[{":  # its content need not be read
             index = len(self._fields.images) - 1
-            raise unusable_images([ImageProblem(index=index, filename=None, reason=reason)], index + 1)
+            raise UnusableImages([BadImage(index, None, reason)], index + 1)
         while not self._ended:
             self._skip(_LITERAL)
             if self._at < len(self._buffer):
@@ -161,7 +161,7 @@ class JsonReader:
         return reason
 
     def _text(self, field: str) -> Step[str]:
-        """A string whose first quote is behind us."""
+        """The rest of a string, after its first quote."""
         raw = b""
         while (piece := (yield from self._piece())) is not None:
             raw += piece
@@ -179,7 +179,7 @@ class JsonReader:
         return reason or decoder.finish()
 
     def _piece(self) -> Step[bytes | None]:
-        """Some of a string, with its escapes; nothing when it has ended."""
+        """A part of a string, with its escapes; None at its end."""
         while True:
             if piece := self._skip(_RUN):
                 return piece
@@ -193,7 +193,7 @@ class JsonReader:
 
 
 def _unescaped(piece: bytes) -> bytes:
-    """Byte by byte, for a character may come in two pieces; what is no byte is no base64 either."""
+    """Byte by byte, because a character may be split between two pieces; base64 contains no other characters."""
     if b"\\" not in piece:
         return piece
     text: str = json.loads(f'"{piece.decode("latin-1")}"')
@@ -201,12 +201,12 @@ def _unescaped(piece: bytes) -> bytes:
 
 
 class Base64Decoder:
-    """The bytes behind base64 as people have it: with line breaks, or copied out of a data URI.
+    """Decodes base64 as people have it: with line breaks, or copied from a data URI.
 
-    Its methods answer what is wrong, if anything is.
+    Its methods return what is wrong, if anything is.
     """
 
-    LONGEST_HEAD = 300  # characters of what stands before the comma of a data URI
+    LONGEST_HEAD = 300  # characters before the comma of a data URI
 
     def __init__(self, image: Blob) -> None:
         self._image = image
@@ -228,14 +228,14 @@ class Base64Decoder:
         if text[:5].lower() == b"data:":
             head, _, text = text.partition(b",")
             if not head.lower().endswith(b";base64"):
-                return "this data URI is not base64; it must read data:image/…;base64,…"
+                return "this data URI is not base64; it must have the form data:image/…;base64,…"
         return self._decode(text)
 
     def _decode(self, text: bytes, *, last: bool = False) -> str | None:
         text = self._rest + text.translate(None, b" \t\r\n\f\v")
         whole = len(text) if last else max(0, (len(text) - 1) // 4 * 4)
         if not last and b"=" in text[:whole]:
-            return _not_base64("there is more behind its padding")
+            return _not_base64("there is more after its padding")
         self._rest = text[whole:]
         try:
             if decoded := a2b_base64(text[:whole], strict_mode=True):
@@ -246,4 +246,4 @@ class Base64Decoder:
 
 
 def _not_base64(why: str) -> str:
-    return f"this is not base64 ({why}); addresses and file names are not accepted"
+    return f"this is not base64 ({why}); URLs and file names are not accepted"

@@ -1,7 +1,7 @@
-"""How much and how long a request may send. Counts bytes as they arrive, so no parser sees one beyond the bound.
+"""How much and how long a request may send. Counts bytes as they arrive, so no parser sees one beyond the limit.
 
-A route gets 64 KB unless it asks for more with `expect_images`, which it does once it knows who is calling. Bodies with
-images are taken out of one budget for all requests in flight.
+A body may have 64 KB, unless its route allows more with `expect_images`, which it does once it has checked the caller's
+key. Bodies with images share one budget for all requests in flight.
 """
 
 import asyncio
@@ -13,30 +13,31 @@ from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import RETRY_SECONDS, Problem, request_id
+from service.problems import RETRY_SECONDS, Problem
+from service.request_middleware import request_id
 
 MEGABYTE = 1024 * 1024
 SMALL_BODY = 64 * 1024  # bytes of a body without images
 _BODY = "protoquad.body"  # in the scope of a request
-_CLOSE = {"Connection": "close"}  # what follows on this connection is the rest of a body that nobody reads
+_CLOSE = {"Connection": "close"}  # the rest of a body that nobody reads follows on this connection
 
 
 def expect_images(request: Request) -> None:
-    """Let the body be as large as one with images may be; raises a 503 where all bodies together are too large."""
+    """Allow the body to be as large as one with images; raises a 503 if all bodies together are too large."""
     body: _Body | None = request.scope.get(_BODY)
     if body is not None:
         body.expect_images()
 
 
 class Budget:
-    """Bytes that all bodies in flight may have together."""
+    """The bytes that all bodies in flight may have together."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.taken = 0
 
     def take(self, count: int) -> bool:
-        """Whether there was room; a single body always finds some, however small the budget is."""
+        """Whether there was room; there always is for a single body, however small the budget."""
         if self.taken and self.taken + count > self.limit:
             return False
         self.taken += count
@@ -47,10 +48,10 @@ class Budget:
 
 
 class BodyLimit:
-    """Refuses a body that is too large or too slow, and closes a connection whose body nobody wants to read.
+    """Refuses a body that is too large or too slow, and closes a connection whose body nobody reads.
 
-    `linger` is how long what still arrives is thrown away before that: a connection that is closed with unread bytes is
-    reset, and a client that was still sending would lose the answer.
+    For `linger` seconds before that, what still arrives is dropped: a connection that is closed with unread bytes is
+    reset, and a client that is still sending would lose the answer.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class BodyLimit:
 
 
 class _Body:
-    """One request's body on its way in, and whether its answer is on its way out."""
+    """The body of one request as it arrives, and whether its answer has begun."""
 
     def __init__(self, limits: BodyLimit, scope: Scope, receive: Receive, send: Send) -> None:
         self._limits = limits
@@ -107,7 +108,7 @@ class _Body:
         self._read_head(scope)
 
     def _read_head(self, scope: Scope) -> None:
-        """Whether there is a body, and how long the client says it is."""
+        """Whether there is a body, and the length that the client announces."""
         lengths = set()
         for name, value in scope["headers"]:
             if name == b"content-length":
@@ -121,7 +122,7 @@ class _Body:
             self.refusal = _unreadable_length()
             return
         digits = min(lengths).lstrip(b"0") or b"0"
-        self._announced = int(digits[:20])  # enough to know that it is too much
+        self._announced = int(digits[:20])  # enough digits to know that it is too large
         self._whole = self._whole and self._announced == 0
         if self._announced > self._limits.max_bytes:
             self.refusal = _too_large(self._limits.max_bytes)
@@ -143,7 +144,7 @@ class _Body:
     async def receive(self) -> Message:
         if self.refusal is not None:
             raise self.refusal
-        if self._whole:  # only the client's leaving can follow, and that may be waited for as long as it takes
+        if self._whole:  # only a disconnect can follow, for which there is no time limit
             return await self._receive()
         if (self._announced or 0) > self._allowed:
             return self._refuse(_too_large(self._allowed))
@@ -172,20 +173,20 @@ class _Body:
         return await self._receive()
 
     def _refuse(self, problem: Problem) -> Message:
-        """Stop the reader; where the answer has begun, all that can be done is to hang up."""
+        """Stop the reader; if the answer has begun, the connection can only be closed."""
         if self._answered:
             return {"type": "http.disconnect"}
         self.refusal = problem
         raise problem
 
     async def send(self, message: Message) -> None:
-        if self.refusal is not None:  # whatever the reader makes of its interruption, the refusal is the answer
+        if self.refusal is not None:  # the refusal is the answer, whatever the reader sends after its interruption
             return
         self._answered = True
         await self._send_early(message)
 
     async def _send_early(self, message: Message) -> None:
-        """Where the body is not whole: close the connection after the answer, but let the client hear it first."""
+        """If the body is not complete, close the connection after the answer, but let the client read it first."""
         if not self._whole and message["type"] == "http.response.start":
             MutableHeaders(scope=message).update(_CLOSE)
         elif not self._whole and not message.get("more_body", False):
@@ -203,7 +204,7 @@ class _Body:
         assert self.refusal is not None
         response = self.refusal.response(own_id)
         start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
-        self._whole = False  # it may have been whole and too large
+        self._whole = False  # it may be complete and too large
         await self._send_early(start)
         await self._send_early({"type": "http.response.body", "body": response.body})
 
@@ -212,7 +213,7 @@ def _unreadable_length() -> Problem:
     return Problem(
         400,
         "The Content-Length cannot be read",
-        "Content-Length must be one number of bytes; leave it to your HTTP library",
+        "Content-Length must be one number of bytes; let your HTTP library set it",
         slug="malformed-request",
     )
 
@@ -222,7 +223,7 @@ def _too_large(max_bytes: int) -> Problem:
     return Problem(
         413,
         "The body is too large",
-        f"the body is larger than {size}; send fewer or smaller pictures per request",
+        f"the body is larger than {size}; send fewer or smaller images per request",
         slug="body-too-large",
     )
 
@@ -231,7 +232,7 @@ def _too_slow(seconds: float) -> Problem:
     return Problem(
         408,
         "The body did not arrive in time",
-        f"the body was not whole after {seconds:g} seconds; send fewer or smaller pictures per request",
+        f"the body was not complete after {seconds:g} seconds; send fewer or smaller images per request",
         slug="body-too-slow",
     )
 
@@ -239,8 +240,8 @@ def _too_slow(seconds: float) -> Problem:
 def _no_room() -> Problem:
     return Problem(
         503,
-        "Too many bodies are on their way",
-        f"the requests in flight have as many bytes as the service holds; try again in {RETRY_SECONDS} seconds",
+        "Too many bytes are in flight",
+        f"the requests in flight have as many bytes as the service accepts; try again in {RETRY_SECONDS} seconds",
         slug="overloaded",
         headers={"Retry-After": str(RETRY_SECONDS)},
     )

@@ -1,7 +1,7 @@
-"""When requests begin: a few in each turn of the event loop, so that a flood of them does not hold up anything else.
+"""Starts requests: a few in each turn of the event loop, so that a flood of them does not delay anything else.
 
-Between two turns the loop looks at its sockets: health checks, which do not wait here, get through, and a request whose
-client has left meanwhile is never begun. Callers take turns: one that sends a thousand requests waits for itself.
+Between two turns the loop polls its sockets: health checks, which do not wait here, get through, and a request whose
+client has left is never started. Callers take turns: one that sends a thousand requests delays only itself.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
-PER_TURN = 4  # requests; each keeps the loop busy for about a millisecond until it waits for something
+PER_TURN = 4  # requests; each occupies the loop for about a millisecond until it waits for something
 
 
 class _Request(NamedTuple):
@@ -19,13 +19,13 @@ class _Request(NamedTuple):
 
 class RequestTurns:
     def __init__(self) -> None:
-        self.dropped = 0  # requests whose clients left before they had begun
-        self._waiting: dict[Hashable, deque[_Request]] = {}  # by caller; the one whose turn it is comes first
+        self.dropped = 0  # requests whose clients left before they were started
+        self._waiting: dict[Hashable, deque[_Request]] = {}  # by caller; the next one comes first
         self._room = PER_TURN
         self._turn: asyncio.Handle | None = None
 
     def begin(self, cycle: Any, start: Callable[[], None]) -> None:
-        """Start a request now if few others have come in this turn, else when it is its turn."""
+        """Start a request now if few others were started in this turn, otherwise in a later turn."""
         if self._room and not self._waiting:
             self._room -= 1
             start()
@@ -51,11 +51,11 @@ class RequestTurns:
         del self._waiting[caller]
         request = requests.popleft()
         if requests:
-            self._waiting[caller] = requests  # behind all others
+            self._waiting[caller] = requests  # after all others
         return request
 
 
 def _caller(scope: Any) -> Hashable:
-    """Who asks, as far as it can be told without judging the key."""
+    """The address and the key of the caller; the key is not checked here."""
     key = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     return scope["client"] and scope["client"][0], key

@@ -1,4 +1,4 @@
-"""What goes over the wire, with examples that can be pasted."""
+"""The JSON bodies of requests and answers, with examples that can be pasted."""
 
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar
@@ -12,18 +12,18 @@ Item = TypeVar("Item")
 
 class Page(BaseModel, Generic[Item]):
     items: list[Item]
-    next: str | None = Field(description="Pass it as `cursor` to get the page after this one; null on the last.")
+    next: str | None = Field(description="Pass it as `cursor` to get the next page; null on the last one.")
 
 
 class ClassBody(BaseModel):
     id: int = Field(examples=[7])
     name: str = Field(examples=["snowy owl"])
     status: Literal["provisional", "learned"] = Field(
-        description="provisional: servable, its session is still to come; learned: a session has dealt with it."
+        description="provisional: served, and waits for a session; learned: a session has refined it."
     )
-    shots: int = Field(description="Pictures that stand behind it.", examples=[5])
-    since: int = Field(description="The version that knew it first.", examples=[12])
-    served: bool = Field(description="Whether the version in force knows it; false after rolling back to before it.")
+    shots: int = Field(description="Images that it was learned from.", examples=[5])
+    since: int = Field(description="The first version that knew it.", examples=[12])
+    served: bool = Field(description="Whether the active version knows it; false after a rollback to before it.")
     created_at: datetime
 
     @classmethod
@@ -42,12 +42,14 @@ class ClassBody(BaseModel):
 class SessionBody(BaseModel):
     id: int = Field(examples=[3])
     status: Literal["queued", "running", "succeeded", "failed", "cancelled"]
-    verdict: Literal["promoted", "rejected"] | None = Field(description="Of the gate, once it has succeeded.")
+    verdict: Literal["promoted", "rejected"] | None = Field(description="Of the gate, once the session has succeeded.")
     reason: str | None
     error: str | None
     version: int | None = Field(description="The version that it made.")
     attempt: int
-    progress: dict[str, Any] | None = Field(description="Stage, epoch, episode, losses; fraction from 0 to 1.")
+    progress: dict[str, Any] | None = Field(
+        description="Stage, epoch, episode, losses, and the fraction done (0 to 1)."
+    )
     cancel_requested: bool
     created_at: datetime
     started_at: datetime | None
@@ -64,15 +66,15 @@ class VersionBody(BaseModel):
     number: int = Field(examples=[12])
     parent: int | None
     kind: Literal["base", "provisional", "incremental", "rollback", "delete"]
-    active: bool = Field(description="Whether it is the one in force.")
+    active: bool = Field(description="Whether it is the active version.")
     kept: bool = Field(description="Whether it can be pinned and activated.")
     classes: int
     session: int | None
     verdict: Literal["promoted", "rejected"] | None
-    accuracy: dict[str, float | None] | None = Field(description="Percent on guard pictures (old) and new shots (new).")
-    forgetting: float | None = Field(description="Points lost on the old classes; below nought: gained.")
+    accuracy: dict[str, float | None] | None = Field(description="Percent on guard images (old) and new shots (new).")
+    forgetting: float | None = Field(description="Percentage points lost on the old classes; negative if gained.")
     temperature: float
-    threshold: float | None = Field(description="Distance beyond which a picture is unknown; null: none yet.")
+    threshold: float | None = Field(description="An image at a larger distance is unknown; null: not calibrated yet.")
     details: dict[str, Any]
     created_at: datetime
 
@@ -103,7 +105,7 @@ class Outlier(BaseModel):
     index: int
     filename: str | None
     distance: float
-    message: str = Field(examples=["this picture lies far from the others of its class; is it the right one?"])
+    message: str = Field(examples=["this image is far from the others of its class; is it the right one?"])
 
 
 class TaughtBody(BaseModel):
@@ -111,8 +113,8 @@ class TaughtBody(BaseModel):
 
     class_: ClassBody = Field(alias="class")
     session: SessionBody
-    version: int = Field(description="The version that knows it; in force on this replica already.")
-    outliers: list[Outlier] = Field(description="Shots that lie far from their siblings. They are counted in.")
+    version: int = Field(description="The version that knows it; already active on this replica.")
+    outliers: list[Outlier] = Field(description="Shots that are far from the others of their class. They are used too.")
 
 
 class Rename(BaseModel):
@@ -131,7 +133,7 @@ class Candidate(BaseModel):
 class PredictionBody(BaseModel):
     label: str | None
     class_id: int | None
-    confidence: float = Field(description="Of the nearest class, also where the picture is unknown.")
+    confidence: float = Field(description="Of the nearest class, even if the image is unknown.")
     unknown: bool
     top: list[Candidate]
 
@@ -145,14 +147,16 @@ class PredictionsBody(BaseModel):
 class NewModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(examples=["birds"], description="Lower-case letters, digits, - and _; at most 63.")
-    backbone: str | None = Field(None, description="The deployment's own if left out.", examples=["efficientnet_lite0"])
+    name: str = Field(examples=["birds"], description="Lower-case letters, digits, - and _; at most 63 characters.")
+    backbone: str | None = Field(
+        None, description="The deployment's default if left out.", examples=["efficientnet_lite0"]
+    )
 
 
 class ModelBody(BaseModel):
     name: str
     backbone: str
-    version: int = Field(description="The version in force.")
+    version: int = Field(description="The active version.")
     classes: int
     created_at: datetime
 

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn, with bounded connections."""
+"""The HTTP server: uvicorn, with limits for its connections."""
 
 import asyncio
 import gc
@@ -11,17 +11,19 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from service.connections import ACCEPTED_PER_TURN, Connection, ConnectionLimits, Connections, allowed_connections
+from service.connection_limits import ACCEPTED_PER_TURN, ConnectionLimits, allowed_connections
+from service.connection_protocol import Connection
+from service.connections import Connections
 from store.settings import Settings
 
-BACKLOG = 2048  # connections that wait to be accepted: beyond it a client hears nothing and tries again a second later
-SECONDS_TO_FINISH = 30  # for requests in flight when the service is told to stop
+BACKLOG = 2048  # connections that wait to be accepted; a client beyond it gets no answer and tries again a second later
+SECONDS_TO_FINISH = 30  # for requests in flight when the service stops
 
 log = structlog.get_logger()
 
 
 class Server(uvicorn.Server):
-    """Logs where it listens, closes connections that wait too long, and ends event streams when it is to stop."""
+    """Logs where it listens, closes connections that wait too long, and ends event streams when it stops."""
 
     def __init__(self, app: FastAPI, listener: socket.socket, settings: Settings) -> None:
         allowed = allowed_connections(settings.max_connections)
@@ -29,9 +31,9 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=partial(Connection, group=self.group),  # type: ignore[arg-type]  # a factory does as well
+                http=partial(Connection, group=self.group),  # type: ignore[arg-type]  # a factory works too
                 ws="none",
-                proxy_headers=False,  # nothing here believes what a proxy says of its client
+                proxy_headers=False,  # the service trusts no proxy about its clients
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -41,7 +43,7 @@ class Server(uvicorn.Server):
         )
         self.app = app
         self.listener = listener
-        # Counted in the lines on connections: one for each would flood the log.
+        # These are counted in the lines about connections: one line each would flood the log.
         logging.getLogger("uvicorn.error").addFilter(
             lambda line: not line.getMessage().startswith("Invalid HTTP request")
         )
@@ -55,17 +57,17 @@ class Server(uvicorn.Server):
             url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             log.info("listening", url=url, docs=f"{url}/docs")
             gc.collect()
-            gc.freeze()  # what is there now stays: walking it again and again would hold up answers
+            gc.freeze()  # these objects stay: examining them again and again would delay answers
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        parts, networks = getattr(self.app.state, "parts", None), getattr(self.app.state, "networks", None)
-        if parts is not None:
-            parts.stopping = True
-        if networks is not None:
-            networks.close()  # whoever waits for a backbone is answered now, not in 30 seconds
+        context, backbones = getattr(self.app.state, "context", None), getattr(self.app.state, "backbones", None)
+        if context is not None:
+            context.stopping = True
+        if backbones is not None:
+            backbones.close()  # callers that wait for a backbone are answered now, not in 30 seconds
         super().handle_exit(sig, frame)
 
 
 def _copies(listener: socket.socket) -> list[socket.socket]:
-    """libuv accepts one connection of a listener in each turn of the loop: in a flood others would wait for seconds."""
+    """libuv accepts one connection per listener and turn of the loop: in a flood, clients would wait for seconds."""
     return [listener, *(listener.dup() for _ in range(ACCEPTED_PER_TURN - 1))]

@@ -1,6 +1,6 @@
-"""Bytes of one request's images as they arrive: in memory up to a size, beyond it in a file that has no name.
+"""The bytes of one request's images as they arrive: in memory up to a size, beyond it in an unnamed file.
 
-So a large body that comes slowly, or waits for its turn, holds no memory. The file goes with the last of its blobs.
+So a large body that arrives slowly, or waits for its turn, takes no memory. The file is closed with the last blob.
 """
 
 import os
@@ -9,13 +9,13 @@ import weakref
 
 from anyio.to_thread import run_sync
 
-from service.errors import RETRY_SECONDS, Problem
+from service.problems import RETRY_SECONDS, Problem
 
 IN_MEMORY = 8 * 1024 * 1024  # bytes of one request: as much as a few photographs
 
 
 class _File:
-    """Closed when nobody refers to it any more."""
+    """An unnamed temporary file, closed when nobody refers to it any more."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryFile() as file:
@@ -24,7 +24,7 @@ class _File:
         weakref.finalize(self, os.close, self._descriptor)
 
     def append(self, data: bytes) -> tuple[int, int]:
-        """Answers where it lies: offset and length."""
+        """Returns its place: offset and length."""
         start, view = self._end, memoryview(data)
         while view:
             written = os.pwrite(self._descriptor, view, self._end)
@@ -41,7 +41,7 @@ class Blob:
     def __init__(self) -> None:
         self._file: _File | None = None
         self._spans: list[tuple[int, int]] = []  # in the file
-        self._pieces: list[bytes] = []  # what follows those
+        self._pieces: list[bytes] = []  # after those
         self.in_memory = 0
 
     def write(self, piece: bytes) -> None:
@@ -73,7 +73,7 @@ class Spool:
         return sum(blob.in_memory for blob in self._blobs)
 
     async def settle(self) -> None:
-        """Make room in memory, if there is need; call it between two pieces of the body."""
+        """Move the blobs to the file if they take too much memory; call it between two pieces of the body."""
         if self.in_memory > IN_MEMORY:
             await run_sync(self._move_to_file)
 
@@ -83,6 +83,6 @@ class Spool:
             for blob in self._blobs:
                 blob.move_to(self._file)
         except OSError as error:
-            detail = f"the body cannot be kept on disk ({error.strerror}); try again later, or send smaller requests"
+            detail = f"the body cannot be stored on disk ({error.strerror}); try again later, or send smaller requests"
             headers = {"Retry-After": str(RETRY_SECONDS)}
             raise Problem(503, "No room for the body", detail, slug="overloaded", headers=headers) from error

@@ -1,7 +1,7 @@
-"""API keys: a random secret shown once, stored as its digest.
+"""API keys: a random secret that is shown once and stored as a digest.
 
-A key reads `pq_<id>_<secret>`. A digest without salt or stretching is enough: the secret has 256 random bits, so there
-is no dictionary to try.
+A key has the form `pq_<id>_<secret>`. A digest without salt or stretching is enough: the secret has 256 random bits, so
+no dictionary attack is possible.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ WHOLE = re.compile(rf"{PREFIX}_[0-9a-f]{{8}}_[0-9a-f]{{64}}")
 
 @dataclass(frozen=True)
 class KnownKey:
-    """A key as the service holds it in memory."""
+    """A valid key as the service keeps it in memory."""
 
     id: str
     digest: str
     scopes: frozenset[str]
 
     def matches(self, key: str) -> bool:
-        """Compared in constant time."""
+        """Compares in constant time."""
         return hmac.compare_digest(self.digest, digest(key))
 
 
@@ -41,39 +41,40 @@ def digest(key: str) -> str:
 
 
 def key_id(key: str) -> str | None:
-    """The public part of something that looks like a key."""
+    """The public part of a text that has the form of a key."""
     parts = key.split("_")
     return parts[1] if len(parts) == 3 and parts[0] == PREFIX else None
 
 
 def create(db: Session, name: str, scopes: Iterable[str]) -> str:
-    """Store a new key and answer it, for the only time."""
+    """Make a key and store its digest; the key itself cannot be read again."""
     key = f"{PREFIX}_{secrets.token_hex(4)}_{secrets.token_hex(32)}"
     _add(db, key, name, _listed(scopes))
     return key
 
 
 def ensure(db: Session, key: str, name: str, scopes: Iterable[str]) -> ApiKey:
-    """Have a key that was made elsewhere stored like the others. One that was revoked stays so."""
+    """Store a key that was made elsewhere, unless it is stored already. A revoked key stays revoked."""
     if not WHOLE.fullmatch(key):
         raise ValueError(
-            f"the key must read {PREFIX}_<8 hexadecimal digits>_<64 random ones>; a shorter one can be guessed"
+            f"the key must have the form {PREFIX}_<8 hexadecimal digits>_<64 random hexadecimal digits>; "
+            "a shorter one could be guessed"
         )
     listed = _listed(scopes)
     row = db.get(ApiKey, key_id(key))
     if row is None:
         return _add(db, key, name, listed)
     if not hmac.compare_digest(row.digest, digest(key)):
-        raise Conflict(f"there is another key {row.id} with another secret; give the new one an id of its own")
+        raise Conflict(f"there is already a key {row.id} with another secret; give the new key another id")
     if row.scopes != listed:
-        raise Conflict(f"the key {row.id} was made for '{row.scopes}', not for '{listed}'; make another one for that")
+        raise Conflict(f"the key {row.id} has the scopes '{row.scopes}', not '{listed}'; make another key for those")
     return row
 
 
 def _listed(scopes: Iterable[str]) -> str:
     wanted = set(scopes)
     if unknown := sorted(wanted.difference(SCOPES)):
-        raise NotThere(f"there is no scope '{unknown[0]}'; there are {', '.join(SCOPES)}")
+        raise NotThere(f"there is no scope '{unknown[0]}'; the scopes are {', '.join(SCOPES)}")
     return " ".join(sorted(wanted, key=SCOPES.index))
 
 
@@ -91,7 +92,7 @@ def everything(db: Session) -> list[ApiKey]:
 def revoke(db: Session, own_id: str) -> ApiKey:
     row = db.get(ApiKey, own_id)
     if row is None:
-        raise NotThere(f"there is no key '{own_id}'; `protoquad keys list` shows them")
+        raise NotThere(f"there is no key '{own_id}'; `protoquad keys list` shows all keys")
     row.revoked_at = row.revoked_at or now(db)
     db.flush()
     return row

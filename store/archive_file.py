@@ -1,8 +1,8 @@
-"""An archive as a file that a stranger may have made: opened so that nothing in it runs, and compared with its digest.
+"""An archive as an untrusted file: opened so that nothing in it is executed, and compared with its digest.
 
-SQLite executes what a schema says: views, triggers, generated columns, indexes on expressions, CHECK constraints. Here
-none of it gets a chance. The file may hold plain tables only, they are read by plain scans without their indexes, and
-limits keep a value from being larger than the reader expects. See https://sqlite.org/security.html.
+SQLite executes parts of a schema: views, triggers, generated columns, indexes on expressions, CHECK constraints. Here
+none of them is executed. The file may contain plain tables only, they are scanned without their indexes, and no value
+may be larger than the reader expects. See https://sqlite.org/security.html.
 """
 
 import hashlib
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from store.errors import StoreError
+from store.errors import UnusableArchive
 
 APPLICATION = 0x50517561  # "PQua" in the file's header
 FORMAT = 1
 MAGIC = b"SQLite format 3\0"
-SMALL = 2**20  # bytes of a value, unless the reader expects more
-ANY_SIZE = 2**31 - 1  # as much as SQLite itself allows
-MOST_OBJECTS = 200  # tables and indexes; a release has some forty
-STEPS = 10_000  # of SQLite's machine between two looks at how far it has come
-MOST_STEPS = 200  # times `STEPS` to load a schema: a damaged tree of pages can be walked for ever
+SMALL = 2**20  # bytes of a value, unless the reader allows more
+ANY_SIZE = 2**31 - 1  # the limit of SQLite itself
+MOST_OBJECTS = 200  # tables and indexes; a release has about forty
+STEPS = 10_000  # of SQLite's virtual machine between two calls of the progress handler
+MOST_STEPS = 200  # times `STEPS` to load a schema: walking a damaged tree of pages may never end
 LONGEST_REASON = 500
 
 _LIMITS = {
@@ -44,22 +44,23 @@ _CAREFULLY = (
 )
 
 
-class UnusableArchive(StoreError):
-    """The file is no archive, or not one that may become a model here."""
-
-
 class Flaw(Exception):
-    """What is wrong with an archive, without its name; `opened` adds that. The text may repeat what is in the file."""
+    """What is wrong with an archive. `opened` adds the name of the file. The text may repeat content of the file."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
 
 
+def require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise Flaw(f"{otherwise}; export the model again")
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file for reading; whatever is found to be wrong with it meanwhile is an `UnusableArchive`.
+    """The file, open for reading; any flaw found meanwhile is raised as `UnusableArchive`.
 
-    Leaves no trace: no lock, no log beside the file, and it may lie where nobody may write.
+    Leaves no trace: no lock and no log beside the file, which may be in a read-only folder.
     """
     _require_sqlite(path)
     try:
@@ -72,27 +73,26 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     except Flaw as flaw:
         raise UnusableArchive(f"{path} cannot be imported: {flaw}") from flaw
     except sqlite3.DataError as error:
-        raise UnusableArchive(f"{path} cannot be imported: it holds a larger value than belongs there") from error
+        raise UnusableArchive(f"{path} cannot be imported: it contains a value that is too large") from error
     except (sqlite3.Error, UnicodeError) as error:
         raise UnusableArchive(f"{path} is damaged ({printable(error)}); export the model again") from error
 
 
 def allow(connection: sqlite3.Connection, largest: int) -> None:
-    """Let values have so many bytes; a larger one is refused before it is read."""
+    """Set the most bytes of a value; a larger one is refused before it is read."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest, 2**31 - 1))
 
 
 def shape(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    """The tables and their columns, but for SQLite's own and the digest's."""
+    """The tables and their columns."""
     return {
         table: [name for (name,) in connection.execute("SELECT name FROM pragma_table_xinfo(?)", (table,))]
         for table in _tables(connection)
-        if table != "archive"
     }
 
 
 def require_intact(connection: sqlite3.Connection, largest: int) -> None:
-    """Every page and every row is what was written, none of them with a value of more than `largest` bytes."""
+    """Raises unless the digest is right, and if a value has more than `largest` bytes."""
     allow(connection, largest)
     ((verdict,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
     if verdict != "ok":
@@ -102,13 +102,13 @@ def require_intact(connection: sqlite3.Connection, largest: int) -> None:
         raise Flaw("its table 'archive' must have exactly one row; export the model again")
     ((form, digest),) = found
     if form != FORMAT:
-        raise Flaw(f"it is an archive of format {str(form)[:20]!r}, this release reads {FORMAT}; take a newer release")
+        raise Flaw(f"its format is {str(form)[:20]!r}, this release reads {FORMAT}; install a newer release")
     if digest != _digest(connection):
         raise sqlite3.DatabaseError("its content is not what was written")
 
 
 def seal(path: Path) -> None:
-    """Make an SQLite file with the rows of a model an archive."""
+    """Turn an SQLite file with the rows of a model into an archive."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE archive (format INTEGER NOT NULL, digest TEXT NOT NULL)")
         connection.execute("INSERT INTO archive VALUES (?, ?)", (FORMAT, _digest(connection)))
@@ -117,14 +117,14 @@ def seal(path: Path) -> None:
 
 
 def settle(path: Path) -> None:
-    """Make an SQLite file that nobody has open a single plain one, with no log beside it."""
+    """Remove the write-ahead log of an SQLite file that nobody has open, so that it is a single file."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
 
 
 def _require_sqlite(path: Path) -> None:
     try:
-        if path.exists() and not path.is_dir() and not path.is_file():  # reading a pipe would wait for its writer
+        if path.exists() and not path.is_dir() and not path.is_file():  # reading from a pipe would wait for its writer
             raise UnusableArchive(f"{path} is not a file; `protoquad export` makes one")
         with path.open("rb") as file:
             beginning = file.read(len(MAGIC))
@@ -150,32 +150,33 @@ def _stop_after(times: int) -> Callable[[], int]:
 def _require_archive(connection: sqlite3.Connection) -> None:
     ((application,),) = connection.execute("PRAGMA application_id").fetchall()
     if application != APPLICATION:
-        raise Flaw("it is a database, but not an archive; `protoquad export` makes one")
+        raise Flaw("it is a database but not an archive; `protoquad export` makes one")
 
 
 def _require_plain(connection: sqlite3.Connection) -> None:
-    """Tables and indexes of columns, nothing that computes."""
+    """Raises a `Flaw` if there is anything but tables and indexes of plain columns."""
     objects = connection.execute(f"SELECT type, name, rootpage FROM sqlite_master LIMIT {MOST_OBJECTS + 1}").fetchall()
     if len(objects) > MOST_OBJECTS:
-        raise Flaw(f"it holds more than {MOST_OBJECTS} tables and indexes; export the model again")
+        raise Flaw(f"it has more than {MOST_OBJECTS} tables and indexes; export the model again")
     for kind, name, root in objects:
         if kind not in {"table", "index"} or not isinstance(root, int) or root < 1:
-            raise Flaw(f"it holds {printable(name)}, which is no plain table; export the model again")
+            raise Flaw(f"it contains {printable(name)}, which is not a plain table; export the model again")
         if kind == "table":
             computed = "SELECT count(*) FROM pragma_table_xinfo(?) WHERE hidden <> 0"
         else:
             computed = "SELECT count(*) FROM pragma_index_xinfo(?) WHERE cid < -1"
         if connection.execute(computed, (name,)).fetchone() != (0,):
-            raise Flaw(f"its {kind} {printable(name)} holds expressions; export the model again")
+            raise Flaw(f"its {kind} {printable(name)} contains expressions; export the model again")
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
+    """Without SQLite's own tables and that of the digest."""
     found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-    return sorted(name for (name,) in found)
+    return sorted(name for (name,) in found if name != "archive")
 
 
 def _digest(connection: sqlite3.Connection) -> str:
-    """Of what every table but `archive` holds, whichever tables there are: an old archive is checked as it was made."""
+    """The digest of all tables except `archive`. It does not depend on the release's tables."""
     digest = hashlib.sha256()
 
     def add(value: object) -> None:
@@ -184,8 +185,6 @@ def _digest(connection: sqlite3.Connection) -> str:
         digest.update(raw)
 
     for table in _tables(connection):
-        if table == "archive":
-            continue
         quoted = table.replace('"', '""')
         rows = connection.execute(f'SELECT * FROM "{quoted}" NOT INDEXED ORDER BY rowid')
         add(table)
@@ -198,6 +197,6 @@ def _digest(connection: sqlite3.Connection) -> str:
 
 
 def printable(reason: object) -> str:
-    """Short, and without what would act on a terminal."""
+    """The text, shortened and without control characters, which a terminal would obey."""
     text = str(reason)[:LONGEST_REASON]
     return "".join(character if character.isprintable() else "?" for character in text)

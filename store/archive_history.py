@@ -1,19 +1,13 @@
-"""The versions of an archive as a history that can be walked: a tree with version 0 at its root.
+"""The versions of an archive as a tree with version 0 at its root.
 
-Every version stands on one with a lower number, so no walk from parent to parent goes round in circles, and weights and
-bases are those of relatives.
+Every parent has a lower number than its child, so no walk from parent to parent loops. Weights and bases belong to the
+version itself or to an ancestor.
 """
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from store.archive_file import Flaw
-
-
-def require(true: bool, otherwise: str) -> None:
-    if not true:
-        raise Flaw(f"{otherwise}; export the model again")
+from store.archive_file import Flaw, require
 
 
 class PastVersion(NamedTuple):
@@ -31,7 +25,7 @@ class PastVersion(NamedTuple):
 
 
 class WrittenRow(NamedTuple):
-    """What a version wrote of a class."""
+    """What a version wrote about a class."""
 
     class_id: int
     version: int
@@ -40,37 +34,30 @@ class WrittenRow(NamedTuple):
     held_out_bytes: int
 
 
-@dataclass
-class History:
-    versions: dict[int, PastVersion] = field(default_factory=dict)
-
-    def __getitem__(self, number: int) -> PastVersion:
-        return self.versions[number]
-
-    def __contains__(self, number: object) -> bool:
-        return number in self.versions
+class History(dict[int, PastVersion]):
+    """The versions by number."""
 
     def require_tree(self) -> None:
-        for version in self.versions.values():
+        for version in self.values():
             self._require_ancestry(version)
-        require(0 in self.versions, "version 0 is missing")
+        require(0 in self, "version 0 is missing")
 
     def _require_ancestry(self, version: PastVersion) -> None:
         what = f"version {version.number}"
         if version.number == 0:
             own = (version.parent, version.kind, version.base, version.weights)
-            require(own == (None, "base", 0, 0), "version 0 is not the beginning of its history")
+            require(own == (None, "base", 0, 0), "version 0 is not the first of its history")
             return
         if version.parent is None:
             raise Flaw(f"{what} has no parent; export the model again")
-        require(version.parent in self.versions, f"the parent of {what} does not exist")
-        parent = self.versions[version.parent]
-        require(parent.number < version.number, f"the parent of {what} is not older than itself")
+        require(version.parent in self, f"the parent of {what} does not exist")
+        parent = self[version.parent]
+        require(parent.number < version.number, f"the parent of {what} is not older")
         if version.kind == "base":
-            require(version.base == version.weights == version.number, f"{what} has another version's base")
+            require(version.base == version.weights == version.number, f"{what} is a base version with another base")
         else:
-            require(version.base == parent.base, f"{what} stands on another base than its parent")
-            require(version.weights in (version.number, parent.weights), f"{what} has weights of no relative")
+            require(version.base == parent.base, f"{what} has another base than its parent")
+            require(version.weights in (version.number, parent.weights), f"{what} has another version's weights")
 
     def lineage(self, number: int) -> set[int]:
         """The version and its ancestors."""
@@ -78,14 +65,14 @@ class History:
         at: int | None = number
         while at is not None:
             line.add(at)
-            at = self.versions[at].parent
+            at = self[at].parent
         return line
 
     def require_unbroken(self, rows: list[WrittenRow]) -> None:
-        """The prototypes of a class: one continues that before it in its line of versions, or starts the class anew."""
+        """Raises a `Flaw` if a prototype of a class continues the class after it was deleted in the same lineage."""
         if not any(row.gone for row in rows):
             return
-        line: list[tuple[int, bool]] = []  # of the ancestors: the last place that stands on each, and if it is gone
+        line: list[tuple[int, bool]] = []  # of the ancestors: the last place of its descendants, and whether it is gone
         for row in sorted(rows, key=lambda row: self._spans[row.version]):
             first, last = self._spans[row.version]
             while line and line[-1][0] < first:
@@ -98,16 +85,16 @@ class History:
 
     @cached_property
     def _spans(self) -> dict[int, tuple[int, int]]:
-        """For each version the places, in depth-first order, of itself and of the last that stands on it."""
-        sizes = dict.fromkeys(self.versions, 1)
-        for number in sorted(self.versions, reverse=True):
-            parent = self.versions[number].parent
+        """For each version the places, in depth-first order, of itself and of its last descendant."""
+        sizes = dict.fromkeys(self, 1)
+        for number in sorted(self, reverse=True):
+            parent = self[number].parent
             if parent is not None:
                 sizes[parent] += sizes[number]
         spans: dict[int, tuple[int, int]] = {}
         free: dict[int, int] = {}  # the next place below each version
-        for number in sorted(self.versions):
-            parent = self.versions[number].parent
+        for number in sorted(self):
+            parent = self[number].parent
             first = 0 if parent is None else free[parent]
             if parent is not None:
                 free[parent] += sizes[number]

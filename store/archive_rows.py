@@ -1,7 +1,7 @@
-"""Rows out of an archive: each value of the type that its column has here, or a `Flaw`.
+"""Rows of an archive: each value has the type of its column here, otherwise a `Flaw` is raised.
 
-SQLite stores any type in any column, so nothing is known of a value before it was looked at. Checking an archive and
-copying it read its rows through the same function: what is copied has always been checked.
+SQLite stores any type in any column, so every value must be checked. Checking an archive and copying it read its rows
+through the same function: nothing is copied that was not checked.
 """
 
 import json
@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, LargeBinary, String, Table
+from sqlalchemy.types import TypeEngine
 
 from store.archive_file import Flaw
 from store.models import Moment
 
 LARGEST_JSON = 2 * 2**20  # bytes: a rollback lists the classes that it left out, a hundred thousand at most
 DEEPEST_JSON = 20
-LARGEST_COUNT = 2**30  # of what an INTEGER of PostgreSQL holds: a model can still count on
+LARGEST_COUNT = 2**30  # half of what an INTEGER of PostgreSQL holds, so that the model can go on counting
 LARGEST_ID = 2**63 - 1
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -27,7 +28,7 @@ _SHOWN = 40
 
 
 def rows(connection: sqlite3.Connection, table: Table) -> Iterator[dict[str, Any]]:
-    """In the order they were written in, one at a time."""
+    """The rows in the order in which they were written, one at a time."""
     names = ", ".join(f'"{column.name}"' for column in table.columns)
     found = connection.execute(f'SELECT {names} FROM "{table.name}" NOT INDEXED ORDER BY rowid')
     readers = [(column.name, _reader(column)) for column in table.columns]
@@ -43,16 +44,7 @@ class _Unfit(ValueError):
 
 
 def _reader(column: Column[Any]) -> Callable[[Any], Any]:
-    kind = column.type
-    read: Callable[[Any], Any]
-    if isinstance(kind, BigInteger):
-        read = _whole(LARGEST_ID)
-    elif isinstance(kind, Integer):
-        read = _whole(LARGEST_COUNT)
-    elif isinstance(kind, String):
-        read = _text(kind.length)
-    else:
-        read = next(reader for known, reader in _READERS.items() if isinstance(kind, known))
+    read = _reader_of_type(column.type)
 
     def checked(value: Any) -> Any:
         if value is None and column.nullable:
@@ -65,40 +57,40 @@ def _reader(column: Column[Any]) -> Callable[[Any], Any]:
     return checked
 
 
-def _whole(most: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        if type(value) is not int or not 0 <= value <= most:
-            raise _Unfit(f"it must be a whole number of 0 to {most}")
+def _reader_of_type(kind: TypeEngine[Any]) -> Callable[[Any], Any]:
+    match kind:
+        case Integer():
+            most = LARGEST_ID if isinstance(kind, BigInteger) else LARGEST_COUNT
+            return _exactly(int, lambda value: 0 <= value <= most, f"a whole number of 0 to {most}")
+        case String(length=int(longest)):
+            words = f"a text of at most {longest} characters without control characters"
+            return _exactly(str, lambda value: len(value) <= longest and not _CONTROL.search(value), words)
+        case Float():
+            return _exactly(float, math.isfinite, "a finite number")
+        case LargeBinary():
+            return _exactly(bytes, lambda _: True, "bytes")
+        case Boolean():
+            return _boolean
+        case Moment():
+            return _moment
+        case JSON():
+            return _json
+    raise TypeError(f"archives have no columns of type {kind}")
+
+
+def _exactly(kind: type, fits: Callable[[Any], object], words: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if type(value) is not kind or not fits(value):
+            raise _Unfit(f"it must be {words}")
         return value
 
     return read
-
-
-def _text(longest: int | None) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if type(value) is not str or _CONTROL.search(value) or (longest is not None and len(value) > longest):
-            raise _Unfit(f"it must be a text of at most {longest} characters without control characters")
-        return value
-
-    return read
-
-
-def _float(value: Any) -> float:
-    if type(value) is not float or not math.isfinite(value):
-        raise _Unfit("it must be a finite number")
-    return value
 
 
 def _boolean(value: Any) -> bool:
     if type(value) is not int or value not in (0, 1):
         raise _Unfit("it must be 0 or 1")
     return bool(value)
-
-
-def _bytes(value: Any) -> bytes:
-    if type(value) is not bytes:
-        raise _Unfit("it must be bytes")
-    return value
 
 
 def _moment(value: Any) -> datetime:
@@ -126,7 +118,7 @@ def _json(value: Any) -> dict[str, Any]:
 
 
 def _require_plain(value: Any, depth: int) -> None:
-    """Only what can be answered to a caller: no infinity, no half of a character, no numbers beyond 64 bits."""
+    """Only what an answer can contain: no infinity, no half of a surrogate pair, no numbers beyond 64 bits."""
     if depth < 0:
         raise ValueError(f"nested deeper than {DEEPEST_JSON}")
     if isinstance(value, dict):
@@ -137,25 +129,16 @@ def _require_plain(value: Any, depth: int) -> None:
             _require_plain(inner, depth - 1)
     elif isinstance(value, str) and _CONTROL.search(value):
         raise ValueError("control characters")
-    elif isinstance(value, int | float) and not abs(value) <= LARGEST_ID:  # so that infinity is none either
+    elif isinstance(value, int | float) and not abs(value) <= LARGEST_ID:  # true for NaN, too
         raise ValueError("a number that is not finite, or of more than 64 bits")
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-_READERS: dict[Any, Callable[[Any], Any]] = {
-    Float: _float,
-    Boolean: _boolean,
-    LargeBinary: _bytes,
-    Moment: _moment,
-    JSON: _json,
-}
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _shown(value: Any) -> str:
-    """A stranger's value as much as an error repeats of it."""
+    """The part of a value that an error repeats."""
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     if isinstance(value, str):

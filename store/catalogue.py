@@ -1,4 +1,4 @@
-"""The models of a deployment: several learners, each with versions, classes and sessions of its own."""
+"""The models of a deployment: named learners, each with its own versions, classes and sessions."""
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
@@ -21,7 +21,7 @@ def create(db: Session, name: str, backbone: str, temperature: float) -> Model:
     db.add(model)
     try:
         db.flush()
-    except IntegrityError as error:  # two at once: the database lets one through
+    except IntegrityError as error:  # another process created it at the same moment
         raise NameTaken(f"there is a model named '{name}' already") from error
     db.add(
         Version(
@@ -46,6 +46,11 @@ def find(db: Session, name: str) -> Model | None:
     return db.scalars(select(Model).where(Model.name == name)).one_or_none()
 
 
+def find_by_id(db: Session, model_id: ModelId) -> Model | None:
+    """None if the model was deleted."""
+    return db.get(Model, model_id)
+
+
 def get(db: Session, name: str) -> Model:
     model = find(db, name)
     if model is None:
@@ -54,10 +59,10 @@ def get(db: Session, name: str) -> Model:
 
 
 def locked(db: Session, model_id: ModelId) -> Model:
-    """The model's row, held until the transaction ends: whoever numbers a version holds it.
+    """The model's row, locked until the transaction ends. Whoever adds a version must hold this lock.
 
-    It locks out others who ask for it, not rows that refer to the model: PostgreSQL looks the model up again when a
-    session's row changes twice in a transaction, and would wait for us while we wait for that session.
+    It excludes others who ask for the same lock, but not rows that refer to the model: PostgreSQL looks the model up
+    again when a session's row changes twice in a transaction, and would wait for us while we wait for that session.
     """
     statement = select(Model).where(Model.id == model_id).with_for_update(key_share=True)
     model = db.scalars(statement.execution_options(populate_existing=True)).one_or_none()
@@ -71,7 +76,7 @@ def everything(db: Session) -> list[Model]:
 
 
 def delete(db: Session, name: str) -> None:
-    """The model with all it knows, for good."""
+    """Delete the model with everything that belongs to it."""
     db.delete(locked(db, get(db, name).id))
     images_erased(db)
     db.flush()

@@ -1,26 +1,28 @@
-"""Classes and their shots."""
+"""Classes and their images: shots, with which a class was taught, and guard images, on which it is measured."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from sqlalchemy import delete, func, insert, null, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, and_, delete, func, insert, null, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from store.database import batched, images_erased, now
 from store.errors import NameTaken, NotThere
 from store.models import ClassRow, GuardImage, Model, ModelId, SessionId, Shot, VersionNumber
 
+_ImageTable = type[Shot] | type[GuardImage]
+
 
 @dataclass(frozen=True)
-class Picture:
-    """A stored picture of a class."""
+class StoredImage:
+    """A stored image of a class."""
 
     class_id: int
     sha256: str
     data: bytes
-    scaled: bytes | None = None  # a small form, where decoding the picture itself is costly
+    scaled: bytes | None = None  # a smaller copy, if decoding the image itself is costly
 
 
 def digest(data: bytes) -> str:
@@ -56,14 +58,18 @@ def add(
 
 
 def require_free(db: Session, model_id: ModelId, name: str, *, besides: int | None = None) -> None:
-    taken = db.scalars(
-        select(ClassRow).where(ClassRow.model_id == model_id, ClassRow.name == name, ClassRow.deleted_at.is_(None))
-    ).one_or_none()
+    """Raises NameTaken if another class of the model has this name."""
+    taken = db.scalars(select(ClassRow).where(_is_living(model_id), ClassRow.name == name)).one_or_none()
     if taken is not None and taken.id != besides:
         raise NameTaken(
-            f"the name '{name}' is taken by class {taken.id}; post more pictures to /classes/{taken.id}/shots, "
+            f"the name '{name}' is taken by class {taken.id}; post more images to /classes/{taken.id}/shots, "
             "or delete that class first"
         )
+
+
+def taken_names(db: Session, model_id: ModelId, names: Collection[str]) -> list[str]:
+    """Which of these names classes of the model already have, in alphabetical order."""
+    return sorted(set(db.scalars(select(ClassRow.name).where(_is_living(model_id)))).intersection(names))
 
 
 def get(db: Session, model_id: ModelId, class_id: int) -> ClassRow:
@@ -74,23 +80,16 @@ def get(db: Session, model_id: ModelId, class_id: int) -> ClassRow:
 
 
 def page(db: Session, model_id: ModelId, *, after: int, limit: int) -> list[ClassRow]:
-    return list(
-        db.scalars(
-            select(ClassRow)
-            .where(ClassRow.model_id == model_id, ClassRow.id > after, ClassRow.deleted_at.is_(None))
-            .order_by(ClassRow.id)
-            .limit(limit)
-        )
-    )
+    following = select(ClassRow).where(_is_living(model_id), ClassRow.id > after)
+    return list(db.scalars(following.order_by(ClassRow.id).limit(limit)))
 
 
 def count(db: Session, model_id: ModelId) -> int:
-    living = select(func.count()).where(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None))
-    return db.execute(living).scalar_one()
+    return db.execute(select(func.count()).where(_is_living(model_id))).scalar_one()
 
 
 def names(db: Session, model_id: ModelId) -> dict[int, str]:
-    """Names of all classes, deleted ones too: an old version may still know them."""
+    """Names of all classes, including deleted ones: an old version may still know them."""
     rows = db.execute(select(ClassRow.id, ClassRow.name).where(ClassRow.model_id == model_id))
     return {row.id: row.name for row in rows}
 
@@ -105,7 +104,7 @@ def rename(db: Session, model: Model, class_id: int, name: str) -> ClassRow:
 
 
 def erase(db: Session, model_id: ModelId, class_id: int) -> None:
-    """Mark a class as gone and remove its pictures for good."""
+    """Mark a class as deleted and erase its images."""
     row = get(db, model_id, class_id)
     row.deleted_at = now(db)
     for table in (Shot, GuardImage):
@@ -115,85 +114,74 @@ def erase(db: Session, model_id: ModelId, class_id: int) -> None:
 
 
 def waiting(db: Session, model_id: ModelId) -> list[ClassRow]:
-    """Living classes that no session has refined since their shots last changed."""
-    return list(
-        db.scalars(
-            select(ClassRow)
-            .where(ClassRow.model_id == model_id, ClassRow.status == "provisional", ClassRow.deleted_at.is_(None))
-            .order_by(ClassRow.id)
-        )
-    )
+    """Classes that wait for a session: none has refined them since their shots last changed."""
+    provisional = select(ClassRow).where(_is_living(model_id), ClassRow.status == "provisional")
+    return list(db.scalars(provisional.order_by(ClassRow.id)))
 
 
 def living(db: Session, model_id: ModelId) -> dict[int, int]:
-    """Each living class with its revision."""
-    rows = db.execute(
-        select(ClassRow.id, ClassRow.revision).where(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None))
-    )
+    """The classes that are not deleted, each with its revision."""
+    rows = db.execute(select(ClassRow.id, ClassRow.revision).where(_is_living(model_id)))
     return {row.id: row.revision for row in rows}
 
 
-def settle(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> None:
-    """These classes have had their session."""
+def _is_living(model_id: ModelId) -> ColumnElement[bool]:
+    return and_(ClassRow.model_id == model_id, ClassRow.deleted_at.is_(None))
+
+
+def mark_learned(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> None:
+    """A session has refined these classes."""
     for some in batched(list(class_ids)):
         own = (ClassRow.model_id == model_id, ClassRow.id.in_(some))
         db.execute(update(ClassRow).where(*own).values(status="learned"))
 
 
 def add_shots(
-    db: Session,
-    model_id: ModelId,
-    class_id: int,
-    pictures: Iterable[bytes],
-    scaled: Sequence[bytes | None] | None = None,
+    db: Session, model_id: ModelId, class_id: int, images: Iterable[bytes], scaled: Sequence[bytes | None] | None = None
 ) -> None:
-    """Pictures of a class, with a small form of each that is costly to decode; one at a time is in memory."""
-    for data, form in zip(pictures, scaled or repeat(None), strict=False):
-        own = {"model_id": model_id, "class_id": class_id, "sha256": digest(data), "data": data, "scaled": form}
+    """Store images of a class, with a smaller copy of each that is costly to decode. Holds one at a time in memory."""
+    for data, small in zip(images, scaled or repeat(None), strict=False):
+        own = {"model_id": model_id, "class_id": class_id, "sha256": digest(data), "data": data, "scaled": small}
         db.execute(insert(Shot).values(own))
 
 
-def add_guard(db: Session, model_id: ModelId, class_id: int, pictures: Sequence[bytes]) -> None:
-    db.add_all(GuardImage(model_id=model_id, class_id=class_id, sha256=digest(data), data=data) for data in pictures)
+def add_guard(db: Session, model_id: ModelId, class_id: int, images: Sequence[bytes]) -> None:
+    db.add_all(GuardImage(model_id=model_id, class_id=class_id, sha256=digest(data), data=data) for data in images)
     db.flush()
 
 
-def shots_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[Picture]:
-    return _pictures(db, Shot, model_id, list(class_ids))
+def shots_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[StoredImage]:
+    return _read_images(db, Shot, model_id, Shot.class_id, list(class_ids))
 
 
 def shot_keys(db: Session, model_id: ModelId, class_id: int) -> list[int]:
-    """In the order in which they came."""
+    """The ids of its stored shots, oldest first."""
     own = select(Shot.id).where(Shot.model_id == model_id, Shot.class_id == class_id)
     return list(db.scalars(own.order_by(Shot.id)))
 
 
-def shot(db: Session, key: int) -> Picture:
-    """What is needed to look at it again: its small form, where it has one."""
+def shot(db: Session, key: int) -> StoredImage:
+    """A stored shot as it is decoded again: its smaller copy, if it has one."""
     row = db.execute(
         select(Shot.class_id, Shot.sha256, func.coalesce(Shot.scaled, Shot.data)).where(Shot.id == key)
     ).one_or_none()
     if row is None:
         raise NotThere("a shot of the class was deleted meanwhile; try again")
-    return Picture(*row)
+    return StoredImage(*row)
 
 
-def stored_shots(db: Session, model_id: ModelId, class_id: int) -> int:
+def count_stored_shots(db: Session, model_id: ModelId, class_id: int) -> int:
     own = select(func.count()).where(Shot.model_id == model_id, Shot.class_id == class_id)
     return db.execute(own).scalar_one()
 
 
-def guard_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[Picture]:
-    return _pictures(db, GuardImage, model_id, list(class_ids))
+def guard_set(db: Session, model_id: ModelId, class_ids: Iterable[int], limit: int) -> list[StoredImage]:
+    """At most `limit` images to measure old classes on, the same ones each time.
 
-
-def watching(db: Session, model_id: ModelId, class_ids: Iterable[int], limit: int) -> list[Picture]:
-    """At most `limit` pictures to measure old classes on, the same ones each time.
-
-    Guard images where a class has them, its shots where it has not; one picture of every class before a second of any,
-    so that a bound costs depth and not classes.
+    Guard images of a class that has them, otherwise its shots. The first image of every class comes before the second
+    of any: a limit drops images, not classes.
     """
-    chosen: list[tuple[int, str, type[Shot] | type[GuardImage], int]] = []
+    chosen: list[tuple[int, str, _ImageTable, int]] = []
     wanted = set(class_ids)
     for table in (GuardImage, Shot):
         rows = db.execute(
@@ -207,23 +195,19 @@ def watching(db: Session, model_id: ModelId, class_ids: Iterable[int], limit: in
         depth[class_id] = depth.get(class_id, 0) + 1
         ranked.append((depth[class_id], sha, table, key))
     ranked.sort(key=lambda entry: entry[:2])
-    pictures: list[Picture] = []
+    images: list[StoredImage] = []
     for table in (GuardImage, Shot):
         keys = [key for *_, of, key in ranked[:limit] if of is table]
-        pictures += _pictures(db, table, model_id, None, keys)
-    return pictures
+        images += _read_images(db, table, model_id, table.id, keys)
+    return images
 
 
-def _pictures(
-    db: Session,
-    table: type[Shot] | type[GuardImage],
-    model_id: ModelId,
-    class_ids: list[int] | None,
-    keys: list[int] | None = None,
-) -> list[Picture]:
-    column, wanted = (table.class_id, class_ids) if class_ids is not None else (table.id, keys or [])
+def _read_images(
+    db: Session, table: _ImageTable, model_id: ModelId, column: InstrumentedAttribute[int], wanted: list[int]
+) -> list[StoredImage]:
+    """The images whose `column` has one of the wanted values, oldest first."""
     small = table.scaled if table is Shot else null()
     statement = (
         select(table.class_id, table.sha256, table.data, small).where(table.model_id == model_id).order_by(table.id)
     )
-    return [Picture(*row) for some in batched(wanted) for row in db.execute(statement.where(column.in_(some)))]
+    return [StoredImage(*row) for some in batched(wanted) for row in db.execute(statement.where(column.in_(some)))]

@@ -1,7 +1,7 @@
 """Connections and transactions, the same on PostgreSQL and on SQLite.
 
-A transaction that will write says so at its start. SQLite then takes its one write lock at once (`BEGIN IMMEDIATE`): a
-transaction that read first and wrote later would fail, however long it was willing to wait.
+A transaction that writes says so at its start. SQLite then takes its one write lock at once (`BEGIN IMMEDIATE`): a
+transaction that reads first and writes later would fail, whatever its timeout.
 """
 
 import os
@@ -23,26 +23,27 @@ from store.write_ahead_log import WriteAheadLog
 
 BUSY_SECONDS = 30  # how long a writer waits for another on SQLite
 SECONDS_TO_CONNECT = 5
-# A machine that freezes or vanishes in the middle of writing keeps its locks until PostgreSQL gives up on it, which by
-# itself it does after two hours; all that while nobody could teach that model or take over its session.
-SECONDS_OF_SILENCE = 60
-OWNER_ONLY_FOLDER, OWNER_ONLY_FILE = 0o700, 0o600  # a database holds every image that was taught, and digests of keys
-# `PRAGMA user_version` of a file in which everything that was ever deleted has been overwritten. Files made by earlier
-# releases have 0: what was deleted from them may still be in their free pages, until they are rebuilt (`VACUUM`).
+POOL_SIZE = 10  # connections to PostgreSQL, and as many more for a short time
+# A machine that freezes or disappears in the middle of a transaction keeps its locks until PostgreSQL ends the
+# transaction. By default that takes two hours, in which nobody could teach the model or take over its session.
+IDLE_SECONDS = 60
+OWNER_ONLY_FOLDER, OWNER_ONLY_FILE = 0o700, 0o600  # a database holds every stored image, and digests of keys
+# `PRAGMA user_version` of a file in which everything that was ever deleted has been overwritten. Files of earlier
+# releases have 0: deleted images may still be in their free pages until they are rebuilt (`VACUUM`).
 OVERWRITES_DELETED = 1
 
 _ERASED = "images_erased"
-_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}  # passes by itself; a full disk does not
+_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}  # these pass; a full disk does not
 _creating = threading.Lock()
 
 
 class Database:
     """One engine for the whole process."""
 
-    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+    def __init__(self, url: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self.url = url
-        parsed = make_url(url)
-        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.idle_seconds = idle_seconds
+        self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
         file = sqlite_file(url)
         self.write_ahead_log = WriteAheadLog(file) if file else None
         if self.is_sqlite:
@@ -50,7 +51,7 @@ class Database:
                 _create_for_owner_only(file)
             self.engine = create_engine(
                 url,
-                hide_parameters=True,  # in the texts of errors: they hold images
+                hide_parameters=True,  # error texts would contain images
                 connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
             )
             event.listen(self.engine, "connect", _set_up_sqlite)
@@ -59,28 +60,28 @@ class Database:
             self.engine = create_engine(
                 url,
                 hide_parameters=True,
-                pool_size=pool_size,
-                max_overflow=pool_size,
-                pool_pre_ping=True,  # a restarted server costs one round trip, not a failed request
+                pool_size=POOL_SIZE,
+                max_overflow=POOL_SIZE,
+                pool_pre_ping=True,  # after a restart of the server no request fails
                 connect_args={"connect_timeout": SECONDS_TO_CONNECT},
             )
         self._writer: Engine = self.engine.execution_options(writes=True)
-        # PostgreSQL would answer each statement from a moment of its own, and a bank takes several to read.
+        # By default each statement of PostgreSQL sees another moment, and reading a bank takes several statements.
         snapshot = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         self._reader: Engine = self.engine.execution_options(**snapshot)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A consistent look; nothing is kept, for it ends without a commit."""
+        """A consistent snapshot; changes are not kept, because it ends without a commit."""
         with Session(self._reader, expire_on_commit=False) as db:
             yield db
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """Everything that happens inside is kept when it ends, and nothing of it if it raises."""
-        with _told_apart(), Session(self._writer, expire_on_commit=False) as db, db.begin():
+        """A transaction: commits everything at its end, or nothing if an exception leaves the block."""
+        with _outages_recognised(), Session(self._writer, expire_on_commit=False) as db, db.begin():
             if not self.is_sqlite:
-                db.execute(_GIVE_UP, {"limit": f"{SECONDS_OF_SILENCE}s"})
+                db.execute(_LIMIT_IDLENESS, {"limit": f"{1000 * self.idle_seconds:.0f}ms"})
             yield db
         if self.write_ahead_log and db.info.get(_ERASED):
             self.write_ahead_log.truncate_soon()
@@ -91,12 +92,12 @@ class Database:
             self.write_ahead_log.close()
 
 
-_GIVE_UP = text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)")
+_LIMIT_IDLENESS = text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)")
 
 
 @contextmanager
-def _told_apart() -> Iterator[None]:
-    """A transaction that PostgreSQL gave up on is a connection that was lost, not an error of the statement's."""
+def _outages_recognised() -> Iterator[None]:
+    """A transaction that PostgreSQL ended because it was idle is a lost connection, not a faulty statement."""
     try:
         yield
     except InternalError as error:
@@ -108,25 +109,25 @@ def _told_apart() -> Iterator[None]:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file that a URL names; none on PostgreSQL."""
+    """The file that a URL names; None for PostgreSQL."""
     parsed = make_url(url)
     on_disk = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
     return Path(str(parsed.database)) if on_disk else None
 
 
 def images_erased(db: Session) -> None:
-    """Say within a transaction that it deletes images: once it is kept, they leave the write-ahead log too."""
+    """Call this in a transaction that deletes images: after the commit the write-ahead log is truncated too."""
     db.info[_ERASED] = True
 
 
 def _create_for_owner_only(file: Path) -> None:
-    """Folder and file, unless they exist; SQLite gives the files beside it the mode of this one.
+    """Create the folder and the file unless they exist. SQLite gives the files beside it the mode of this one.
 
-    With their mode from the start: whoever opens a file while others may read it keeps it open.
+    They have their mode from the start: a process that opens a file while others may read it can keep it open.
     """
     file.parent.mkdir(OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
-    # One thread at a time: closing a file gives up all locks of this process on it, those of another thread's
-    # connection too. Whoever waited here finds the file there and does not open it.
+    # One thread at a time: closing a file releases all locks of this process on it, including those of other threads'
+    # connections. A thread that waited here finds the file and does not open it.
     with _creating:
         try:
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY_FILE))
@@ -138,13 +139,13 @@ def _create_for_owner_only(file: Path) -> None:
 
 
 def batched(items: Sequence[int], size: int = 5_000) -> Iterator[Sequence[int]]:
-    """Runs of at most `size`: a statement can carry only so many parameters."""
+    """Slices of at most `size` items: the number of parameters of a statement is limited."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
 
 def now(db: Session) -> datetime:
-    """The time by the database's clock, which is the one that all machines share."""
+    """The time by the database's clock, which all machines share."""
     if db.get_bind().dialect.name == "sqlite":
         return datetime.fromtimestamp(time.time(), UTC)
     moment: datetime = db.execute(select(func.clock_timestamp())).scalar_one()
@@ -152,7 +153,7 @@ def now(db: Session) -> datetime:
 
 
 def _set_up_sqlite(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # transactions begin where SQLAlchemy says so, not where the driver guesses
+    connection.isolation_level = None  # SQLAlchemy begins transactions, not the driver
     pragmas = (f"busy_timeout = {BUSY_SECONDS}000", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON")
     for pragma in pragmas:
         connection.execute(f"PRAGMA {pragma}")
@@ -160,13 +161,13 @@ def _set_up_sqlite(connection: Any, _: Any) -> None:
 
 
 def _use_write_ahead_log(connection: Any) -> None:
-    """SQLite does not wait here by itself: of several that open a new file at once, all but one would fail."""
-    patience = time.monotonic() + BUSY_SECONDS
+    """SQLite does not wait here: if several connections open a new file at once, all but one would fail."""
+    deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in _LOCKED or time.monotonic() > patience:
+            if error.sqlite_errorcode & 0xFF not in _LOCKED or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
         else:

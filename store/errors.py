@@ -1,18 +1,20 @@
-"""Everything the store refuses, as one tree.
+"""The errors that the store raises on purpose, as one tree.
 
 StoreError
-├── NotThere            a model, class, version or session that was asked for does not exist
-├── NameTaken           a model or class of that name exists already
-├── UnusableName        a text that may not name a model or class
-├── Conflict            the request does not fit the state that the thing is in
-│   └── LeaseLost       another worker has taken the session over; whatever this one did must not be written
-├── LimitReached        one more would be more than a setting allows
-└── SchemaMismatch      the database was made by another release
+├── NotThere            the requested model, class, version, session or key does not exist
+├── NameTaken           a model or class with this name exists already
+├── UnusableName        the text cannot be the name of a model or class
+├── Conflict            the request does not fit the current state
+│   └── LeaseLost       another worker has taken the session over; this one must write nothing
+├── KeyReused           the same idempotency key came with another request
+├── LimitReached        one more would exceed a setting
+├── SchemaMismatch      the database was made by another release
+└── UnusableArchive     the file is not an archive, or not one that can be imported
 """
 
 
 class StoreError(Exception):
-    """Base of every error raised on purpose."""
+    """Base of all of them."""
 
 
 class NotThere(StoreError): ...
@@ -30,7 +32,13 @@ class Conflict(StoreError): ...
 class LeaseLost(Conflict): ...
 
 
+class KeyReused(StoreError): ...
+
+
 class LimitReached(StoreError): ...
 
 
 class SchemaMismatch(StoreError): ...
+
+
+class UnusableArchive(StoreError): ...

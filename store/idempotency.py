@@ -1,6 +1,6 @@
-"""Answers remembered by the caller's own key, written in the transaction that did what was asked.
+"""Answers stored under the caller's own key, written in the transaction that did what was requested.
 
-So there is no moment in which the work is done and the answer is not known, nor the reverse.
+So there is no moment at which the work is done and its answer is not stored, or the other way round.
 """
 
 from datetime import timedelta
@@ -10,37 +10,26 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from store.database import now
-from store.errors import StoreError
+from store.errors import KeyReused
 from store.models import IdempotencyKey, ModelId, SessionId
 
 REMEMBERED = timedelta(days=1)
 
 
-class KeyReused(StoreError):
-    """The same key came with another request."""
-
-
 def recall(db: Session, model_id: ModelId, key: str, fingerprint: str) -> IdempotencyKey | None:
-    """The answer that this key got before."""
+    """The answer that a request with this key got before."""
     row = db.get(IdempotencyKey, (model_id, key))
     if row is None or row.created_at < now(db) - REMEMBERED:
         return None
     if row.fingerprint != fingerprint:
-        raise KeyReused(f"the Idempotency-Key '{key}' was used for another request; take a new key for this one")
+        raise KeyReused(f"the Idempotency-Key '{key}' was used for another request; use a new key for this one")
     return row
 
 
 def remember(
-    db: Session,
-    model_id: ModelId,
-    key: str,
-    fingerprint: str,
-    *,
-    status: int,
-    answer: dict[str, Any],
-    session_id: SessionId | None,
+    db: Session, model_id: ModelId, key: str, fingerprint: str, *, answer: dict[str, Any], session_id: SessionId | None
 ) -> None:
-    """Keep the answer; the caller holds the model's lock and has found nothing to recall."""
+    """Store the answer; the caller holds the model's lock and `recall` found nothing."""
     moment = now(db)
     db.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < moment - REMEMBERED))
     db.add(
@@ -48,7 +37,7 @@ def remember(
             model_id=model_id,
             key=key,
             fingerprint=fingerprint,
-            status=status,
+            status=202,
             answer=answer,
             session_id=session_id,
             created_at=moment,

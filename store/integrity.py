@@ -1,42 +1,32 @@
-"""Whether a database still holds what was written: its pages, its references, every image, every model's head.
+"""Checks whether a database still holds what was written: its pages, references, images and every model's head.
 
-Only reads, in pieces of bounded size, and names what is wrong; nothing is put right here.
+It only reads, with bounded memory, and reports what is wrong. It repairs nothing.
 """
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import (
-    Connection,
-    ForeignKeyConstraint,
-    and_,
-    create_engine,
-    exists,
-    func,
-    inspect,
-    select,
-    text,
-)
+from sqlalchemy import Connection, ForeignKeyConstraint, and_, create_engine, exists, func, inspect, select, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from store import versions
+from store.bank_rows import class_ids
 from store.errors import StoreError
 from store.models import Base, GuardImage, Model, Shot, Weights
+from store.row_progress import Progress, no_progress
 
 IMAGES = (Shot, GuardImage)
-IMAGES_AT_ONCE = 8  # bounds memory: an image may have megabytes
-MOST_FAULTS = 20  # that SQLite is asked for; one is enough to act on
-
-Progress = Callable[[int, int], None]  # images read, of how many
+IMAGES_AT_ONCE = 8  # bounds memory: an image can have megabytes
+MOST_FAULTS = 20  # that SQLite reports; one is enough to act on
 
 
 @dataclass(frozen=True)
 class DamagedImage:
-    """A stored image whose bytes are not those that were taught."""
+    """A stored image whose bytes have changed."""
 
     table: str
     id: int
@@ -48,16 +38,12 @@ class DamagedImage:
         return f"{kind} {self.id} of class {self.class_id}, model '{self.model}'"
 
 
-def no_progress(read: int, total: int) -> None:
-    """For callers that show none."""
-
-
 def count_images(db: Session) -> int:
     return sum(db.execute(select(func.count()).select_from(table)).scalar_one() for table in IMAGES)
 
 
 def damaged_images(db: Session, progress: Progress = no_progress) -> Iterator[DamagedImage]:
-    """Reads every stored image and compares it with the digest that was stored with it."""
+    """Read every stored image and compare it with its stored digest."""
     total, done = count_images(db), 0
     names = {row.id: row.name for row in db.execute(select(Model.id, Model.name))}
     for table in IMAGES:
@@ -73,7 +59,7 @@ def damaged_images(db: Session, progress: Progress = no_progress) -> Iterator[Da
 
 
 def damaged_pages(db: Session) -> list[str]:
-    """What SQLite finds wrong with its own file. PostgreSQL has tools of its own for that (`pg_amcheck`)."""
+    """What SQLite finds wrong with its own file. For PostgreSQL there is `pg_amcheck`."""
     if db.get_bind().dialect.name != "sqlite":
         return []
     found = [row[0] for row in db.execute(text(f"PRAGMA integrity_check({MOST_FAULTS})"))]
@@ -81,7 +67,7 @@ def damaged_pages(db: Session) -> list[str]:
 
 
 def dangling_rows(db: Session) -> dict[str, int]:
-    """Tables with rows that refer to something which is not there, and how many."""
+    """How many rows of each table refer to a row that does not exist; tables without any are left out."""
     found: dict[str, int] = {}
     for table in Base.metadata.sorted_tables:
         for constraint in table.foreign_key_constraints:
@@ -110,18 +96,18 @@ def _why_unservable(db: Session, model: Model) -> str | None:
         head = versions.servable(db, model.id, model.head)
     except StoreError as error:
         return str(error)
-    needed = {number for number in (head.base, head.weights) if number != 0}  # version 0 is the backbone as it comes
+    needed = {number for number in (head.base, head.weights) if number != 0}  # version 0 is the pretrained backbone
     stored = set(db.scalars(select(Weights.version).where(Weights.model_id == model.id, Weights.version.in_(needed))))
     if needed - stored:
-        return f"the weights of version {min(needed - stored)}, which version {head.number} stands on, are missing"
-    known = len(versions.class_ids(db, model.id, head.number))
+        return f"the weights of version {min(needed - stored)}, which version {head.number} needs, are missing"
+    known = len(class_ids(db, model.id, head.number))
     if known != head.classes:
-        return f"version {head.number} should know {head.classes} classes; the prototypes of {known} are there"
+        return f"version {head.number} should know {head.classes} classes, but has prototypes of {known}"
     return None
 
 
 def damaged_images_in(file: Path, progress: Progress = no_progress) -> list[DamagedImage]:
-    """Of an SQLite file that nobody writes to, whichever release made its tables."""
+    """As `damaged_images`, for an SQLite file that nobody writes to and that any release may have made."""
     read_only = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
     engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(read_only, uri=True), poolclass=NullPool)
     with Session(engine) as db:

@@ -1,4 +1,4 @@
-"""The tables. What a learner knows is written once and never changed; only heads, states and leases move."""
+"""The tables. What a model knows is written once and never changed; only heads, states and leases change."""
 
 from datetime import UTC, datetime
 from typing import Any, NewType
@@ -20,7 +20,7 @@ from sqlalchemy import (
     TypeDecorator,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 ModelId = NewType("ModelId", int)
 SessionId = NewType("SessionId", int)
@@ -28,11 +28,11 @@ VersionNumber = NewType("VersionNumber", int)
 
 LONGEST_NAME = 200
 
-_Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts by itself only in a plain INTEGER
+_Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite assigns ids only in a plain INTEGER column
 
 
 class Moment(TypeDecorator[datetime]):
-    """A time in UTC: SQLite would drop the zone, PostgreSQL answer in the server's."""
+    """A time in UTC: SQLite would drop the time zone, PostgreSQL would answer in the server's."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -48,7 +48,7 @@ class Moment(TypeDecorator[datetime]):
 
 class Base(DeclarativeBase):
     metadata = MetaData(
-        naming_convention={  # so that a migration can name what it drops
+        naming_convention={  # so that a migration can name the constraints that it drops
             "ix": "ix_%(column_0_N_label)s",
             "uq": "uq_%(table_name)s_%(column_0_N_name)s",
             "ck": "ck_%(table_name)s_%(constraint_name)s",
@@ -59,35 +59,37 @@ class Base(DeclarativeBase):
     type_annotation_map = {datetime: Moment, dict[str, Any]: JSON, bytes: LargeBinary}  # noqa: RUF012
 
 
+def _unique_where(condition: str, name: str, *columns: str) -> Index:
+    """Of the rows that meet the condition, no two have the same values in these columns."""
+    return Index(name, *columns, unique=True, sqlite_where=text(condition), postgresql_where=text(condition))
+
+
+def _of_class() -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE")
+
+
 class Model(Base):
-    """A learner. Its row is also the lock under which its versions are numbered."""
+    """A named learner. Its row is also the lock under which its versions are numbered."""
 
     __tablename__ = "models"
-    __table_args__ = ({"sqlite_autoincrement": True},)  # an id never comes back: caches outlive a deleted model
+    __table_args__ = ({"sqlite_autoincrement": True},)  # an id is never used again: caches outlive a deleted model
 
     id: Mapped[ModelId] = mapped_column(_Id, primary_key=True)
     name: Mapped[str] = mapped_column(String(LONGEST_NAME), unique=True)
     backbone: Mapped[str] = mapped_column(String(200))
     head: Mapped[VersionNumber] = mapped_column(Integer)  # the version that is served
-    last_version: Mapped[VersionNumber] = mapped_column(Integer)  # the highest number given out
+    last_version: Mapped[VersionNumber] = mapped_column(Integer)  # the highest number in use
     last_class: Mapped[int] = mapped_column(Integer)
-    renames: Mapped[int] = mapped_column(Integer, default=0)  # tells replicas that names have changed
+    renames: Mapped[int] = mapped_column(Integer, default=0)  # shows replicas that names have changed
     created_at: Mapped[datetime]
 
 
 class ClassRow(Base):
-    """A class is known by its number within the model, which survives renaming and moving to another database."""
+    """A class. Its number within the model stays the same when it is renamed or moved to another database."""
 
     __tablename__ = "classes"
     __table_args__ = (
-        Index(
-            "uq_classes_living_name",
-            "model_id",
-            "name",
-            unique=True,
-            sqlite_where=text("deleted_at IS NULL"),
-            postgresql_where=text("deleted_at IS NULL"),
-        ),
+        _unique_where("deleted_at IS NULL", "uq_classes_living_name", "model_id", "name"),
         CheckConstraint("status IN ('provisional', 'learned')", name="status"),
     )
 
@@ -95,95 +97,79 @@ class ClassRow(Base):
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     name: Mapped[str] = mapped_column(String(LONGEST_NAME))
     status: Mapped[str] = mapped_column(String(20))
-    shots: Mapped[int] = mapped_column(Integer)  # pictures behind it, stored or not
+    shots: Mapped[int] = mapped_column(Integer)  # images that it was learned from, stored or not
     revision: Mapped[int] = mapped_column(Integer, default=1)  # counts how often its shots changed
-    since: Mapped[VersionNumber] = mapped_column(Integer)  # the version that knew it first
+    since: Mapped[VersionNumber] = mapped_column(Integer)  # the first version that knew it
     session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
 
 
-class Shot(Base):
-    """A picture that a class was taught with."""
+class _ImageColumns:
+    @declared_attr.directive
+    def __table_args__(cls) -> tuple[ForeignKeyConstraint, Index]:  # noqa: N805
+        return _of_class(), Index(None, "model_id", "class_id")
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    model_id: Mapped[ModelId] = mapped_column(BigInteger)
+    class_id: Mapped[int] = mapped_column(Integer)
+    sha256: Mapped[str] = mapped_column(String(64))
+    data: Mapped[bytes]
+
+
+class Shot(_ImageColumns, Base):
+    """An image that a class was taught with."""
 
     __tablename__ = "shots"
-    __table_args__ = (
-        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
-        Index(None, "model_id", "class_id"),
-    )
 
-    id: Mapped[int] = mapped_column(_Id, primary_key=True)
-    model_id: Mapped[ModelId] = mapped_column(BigInteger)
-    class_id: Mapped[int] = mapped_column(Integer)
-    sha256: Mapped[str] = mapped_column(String(64))
-    data: Mapped[bytes]
-    scaled: Mapped[bytes | None]  # what a session needs of it, where decoding it is costly
+    # A smaller copy that is enough for a session, if decoding the image is costly.
+    scaled: Mapped[bytes | None] = mapped_column(sort_order=1)
 
 
-class GuardImage(Base):
-    """A picture of a base class that was held out of its training."""
+class GuardImage(_ImageColumns, Base):
+    """An image of a base class that was held out of its training."""
 
     __tablename__ = "guard_images"
-    __table_args__ = (
-        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
-        Index(None, "model_id", "class_id"),
-    )
-
-    id: Mapped[int] = mapped_column(_Id, primary_key=True)
-    model_id: Mapped[ModelId] = mapped_column(BigInteger)
-    class_id: Mapped[int] = mapped_column(Integer)
-    sha256: Mapped[str] = mapped_column(String(64))
-    data: Mapped[bytes]
 
 
 class SessionRow(Base):
-    """An incremental session: a job, its lease, and what came of it."""
+    """An incremental session: a job, its lease, and its outcome."""
 
     __tablename__ = "sessions"
     __table_args__ = (
         CheckConstraint("status IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="status"),
         Index(None, "model_id", "status"),
         Index(None, "status", "ready_at"),
-        Index(  # one session of a model runs at a time: the database itself says so
-            "uq_sessions_running",
-            "model_id",
-            unique=True,
-            sqlite_where=text("status = 'running'"),
-            postgresql_where=text("status = 'running'"),
-        ),
-        Index(  # a burst of teaching joins the session that waits
-            "uq_sessions_queued",
-            "model_id",
-            unique=True,
-            sqlite_where=text("status = 'queued'"),
-            postgresql_where=text("status = 'queued'"),
-        ),
-        {"sqlite_autoincrement": True},  # an id never comes back, or a fence would hold for somebody else's session
+        # The database itself ensures that one session of a model runs at a time.
+        _unique_where("status = 'running'", "uq_sessions_running", "model_id"),
+        # A burst of teaching joins the session that waits.
+        _unique_where("status = 'queued'", "uq_sessions_queued", "model_id"),
+        {"sqlite_autoincrement": True},  # an id is never used again, or an old attempt could match another session
     )
 
     id: Mapped[SessionId] = mapped_column(_Id, primary_key=True)
     model_id: Mapped[ModelId] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"))
     status: Mapped[str] = mapped_column(String(20))
-    attempt: Mapped[int] = mapped_column(Integer, default=0)  # the fence: only the newest attempt may write
+    attempt: Mapped[int] = mapped_column(Integer, default=0)  # only the newest attempt may write
     failures: Mapped[int] = mapped_column(Integer, default=0)
     owner: Mapped[str | None] = mapped_column(String(200))
     lease_until: Mapped[datetime | None]
-    ready_at: Mapped[datetime]  # not to be claimed before
+    ready_at: Mapped[datetime]  # the earliest time to claim it
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     request_id: Mapped[str | None] = mapped_column(String(100))
     progress: Mapped[dict[str, Any] | None]
     verdict: Mapped[str | None] = mapped_column(String(20))  # promoted, rejected
     reason: Mapped[str | None] = mapped_column(Text)
     error: Mapped[str | None] = mapped_column(Text)
-    version: Mapped[VersionNumber | None] = mapped_column(Integer)  # what it made
+    version: Mapped[VersionNumber | None] = mapped_column(Integer)  # that it made
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
-    queue: Mapped[str] = mapped_column(String(20), server_default="cpu")  # which workers it waits for
+    queue: Mapped[str] = mapped_column(String(20), server_default="cpu")  # which workers may take it
 
 
 class SessionEvent(Base):
-    """What a session has told, in order, for those who watch it."""
+    """A step of a session, for those who watch it."""
 
     __tablename__ = "session_events"
     __table_args__ = (Index(None, "session_id", "id"),)
@@ -196,7 +182,7 @@ class SessionEvent(Base):
 
 
 class Version(Base):
-    """What a model knew at one time. Its bank is each class's newest prototype among this version and its ancestors."""
+    """What a model knew at one time. Its bank has each class's newest prototype among itself and its ancestors."""
 
     __tablename__ = "versions"
     __table_args__ = (
@@ -207,20 +193,20 @@ class Version(Base):
     number: Mapped[VersionNumber] = mapped_column(Integer, primary_key=True, autoincrement=False)
     parent: Mapped[VersionNumber | None] = mapped_column(Integer)
     kind: Mapped[str] = mapped_column(String(20))
-    base: Mapped[VersionNumber] = mapped_column(Integer)  # whose base weights and space it stands on
+    base: Mapped[VersionNumber] = mapped_column(Integer)  # whose base weights and space it uses
     weights: Mapped[VersionNumber] = mapped_column(Integer)  # whose trained weights it uses
     classes: Mapped[int] = mapped_column(Integer)
     temperature: Mapped[float]
-    threshold: Mapped[float | None]  # beyond it a picture is unknown; none while there is nothing to calibrate on
+    threshold: Mapped[float | None]  # an image at a larger distance is unknown; null before the first calibration
     verdict: Mapped[str | None] = mapped_column(String(20))
     details: Mapped[dict[str, Any]]
-    kept: Mapped[bool] = mapped_column(default=True)  # its content is there: it can be pinned and activated
+    kept: Mapped[bool] = mapped_column(default=True)  # its content is stored: it can be pinned and activated
     session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime]
 
 
 class Weights(Base):
-    """Weights of one version: a safetensors blob, the tail as a sparse difference from its base."""
+    """Weights of one version: a safetensors blob, with the tail as a sparse difference from its base."""
 
     __tablename__ = "weights"
     __table_args__ = (
@@ -233,31 +219,25 @@ class Weights(Base):
 
 
 class Prototype(Base):
-    """A class's prototype as of one version; written only where it changed. No vector: the class was deleted."""
+    """A class's prototype as of one version, written only if it changed. Without a vector: the class was deleted."""
 
     __tablename__ = "prototypes"
-    __table_args__ = (
-        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
-        Index(None, "model_id", "version"),
-    )
+    __table_args__ = (_of_class(), Index(None, "model_id", "version"))
 
     model_id: Mapped[ModelId] = mapped_column(BigInteger, primary_key=True)
     class_id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     version: Mapped[VersionNumber] = mapped_column(Integer, primary_key=True, autoincrement=False)
     vector: Mapped[bytes | None]
     shots: Mapped[int] = mapped_column(Integer)
-    restart: Mapped[bool]  # learned anew: it is its own c0, and earlier copies are not of the same class
-    held_out: Mapped[bytes | None]  # distances of pictures to a prototype made without them: what *unknown* rests on
+    restart: Mapped[bool]  # learned anew: it is its own c0, and earlier copies do not belong to it
+    held_out: Mapped[bytes | None]  # distances of images to a prototype made without them: they calibrate the threshold
 
 
 class Statistics(Base):
-    """Running μ and Σ (as a factor) of a class's copies, where they are more than one prototype says."""
+    """Running μ and Σ (as a factor) of a class's copies, if they hold more than a single prototype does."""
 
     __tablename__ = "statistics"
-    __table_args__ = (
-        ForeignKeyConstraint(["model_id", "class_id"], ["classes.model_id", "classes.id"], ondelete="CASCADE"),
-        Index(None, "model_id", "version"),
-    )
+    __table_args__ = (_of_class(), Index(None, "model_id", "version"))
 
     model_id: Mapped[ModelId] = mapped_column(BigInteger, primary_key=True)
     class_id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
@@ -267,7 +247,7 @@ class Statistics(Base):
 
 
 class ApiKey(Base):
-    """A key is stored as a digest; its id is the part of it that may be shown."""
+    """An API key, stored as a digest. Its id is the part of the key that may be shown."""
 
     __tablename__ = "api_keys"
 
@@ -280,7 +260,7 @@ class ApiKey(Base):
 
 
 class IdempotencyKey(Base):
-    """The answer that a request got, committed together with what the request did."""
+    """The answer to a request, committed together with what the request did."""
 
     __tablename__ = "idempotency_keys"
 

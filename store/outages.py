@@ -1,7 +1,7 @@
-"""Which database errors are outages, that end by themselves or by an operator's hand, and which are faults.
+"""Which database errors are outages, which pass or which an operator ends, and which are faults.
 
-An outage is nobody's fault and worth another try: whoever was refused is asked to come back. Anything else fails again
-however often it is tried, so it has to be counted and told. Drivers' error codes decide, never their texts.
+After an outage the same request may succeed, so the caller is asked to try again. Anything else fails however often it
+is tried, so it is counted as a failure and reported. The drivers' error codes decide, never their texts.
 """
 
 import sqlite3
@@ -20,7 +20,7 @@ _SQLITE_OUTAGES = {
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_READONLY,  # a disk that was mounted again, read-only
+    sqlite3.SQLITE_READONLY,  # the disk was mounted again, read-only
     sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_INTERRUPT,
 }
@@ -29,22 +29,22 @@ _SQLITE_PRIMARY = 0xFF
 _POSTGRESQL_OUTAGES = (
     "08",  # connection exception
     "25006",  # read-only: this server has become a standby
-    "25P03",  # it gave up on a transaction that was silent for too long
-    "25P04",  # or that took too long
-    "40",  # deadlocks and transactions that cannot be put in order
+    "25P03",  # a transaction was idle for too long
+    "25P04",  # a transaction took too long
+    "40",  # deadlocks and transactions that cannot be serialised
     "53",  # no connection, memory or disk left
     "55P03",  # a lock is not available
     "57014",  # a statement took too long
     "57P",  # shutting down, starting, or crashed
     "58030",  # the server's disk fails
 )
-# SQLite calls a quota that is used up a failed write.
+# SQLite reports an exhausted quota as a failed write.
 _SQLITE_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _POSTGRESQL_FULL = "53100"
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the database is away, busy or out of something, rather than asked for what it cannot do."""
+    """Whether the database is unreachable, busy or out of a resource; otherwise the statement itself is wrong."""
     if isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return True
     cause = _driver_error(error)
@@ -52,25 +52,25 @@ def is_outage(error: BaseException) -> bool:
         return number & _SQLITE_PRIMARY in _SQLITE_OUTAGES
     if (state := getattr(cause, "sqlstate", None)) is not None:
         return str(state).startswith(_POSTGRESQL_OUTAGES)
-    # psycopg has no code from the server where none answered: refused, cut off or closed.
+    # If no server answered (refused, cut off, closed), psycopg's error has no code.
     return hasattr(cause, "sqlstate") and isinstance(error, OperationalError | InterfaceError)
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the database's disk is full; that is an outage too."""
+    """Whether the database's disk is full, which is an outage too."""
     cause = _driver_error(error)
     full = getattr(cause, "sqlite_errorcode", None) in _SQLITE_FULL
     return full or getattr(cause, "sqlstate", None) == _POSTGRESQL_FULL
 
 
 def summary(error: BaseException) -> str:
-    """One line of the driver's own. SQLAlchemy's text repeats the statement and its parameters, images and all."""
+    """One line from the driver. SQLAlchemy's own text repeats the statement and its parameters, including images."""
     cause = _driver_error(error)
     return f"{type(cause).__name__}: {str(cause).partition(chr(10))[0][:LONGEST_SUMMARY]}"
 
 
 def frames(error: BaseException) -> str:
-    """Where it happened: a traceback without the texts of the errors."""
+    """Where it happened: a traceback without the errors' texts."""
     return "".join(traceback.format_tb(error.__traceback__))
 
 

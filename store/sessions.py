@@ -1,14 +1,14 @@
 """Sessions: jobs in a table, claimed with a lease and fenced by attempt.
 
-The row is the truth: whoever loses the message that announces it still finds it here. A worker that was paused past its
-lease finds its attempt outdated and can write nothing.
+The row is the truth: a worker that never receives the message about a session still finds it here. A worker that was
+paused for longer than its lease finds its attempt outdated and can write nothing.
 """
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select
+from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -17,42 +17,30 @@ from store.errors import Conflict, LeaseLost, NotThere
 from store.models import Model, ModelId, SessionEvent, SessionId, SessionRow
 
 ANYWHERE = "cpu"  # the queue that every worker reads
-KEPT_EVENTS = 100  # of a model's sessions, the newest so many
+KEPT_EVENTS = 100  # the newest sessions of a model whose events are kept
 FINISHED = ("succeeded", "failed", "cancelled")
-LONGEST_LEASE = timedelta(minutes=10)  # or ten times a worker's own, if that is longer; a later end is not believed
+LONGEST_LEASE = timedelta(minutes=10)  # or ten times a worker's own, if that is longer
 
 
 def enqueue(
-    db: Session,
-    model: Model,
-    *,
-    delay: float,
-    patience: float,
-    queue: str = ANYWHERE,
-    request_id: str | None = None,
+    db: Session, model: Model, *, delay: float, patience: float, queue: str = ANYWHERE, request_id: str | None = None
 ) -> SessionRow:
-    """The model's queued session, made if there is none; the caller holds the model's lock.
+    """The model's queued session, created if there is none; the caller holds the model's lock.
 
-    Each call puts the start off by `delay` seconds, until `patience` seconds after the first.
+    Each call postpones the start by `delay` seconds, at most until `patience` seconds after the first call.
     """
     moment = now(db)
-    queued = db.scalars(
-        select(SessionRow).where(SessionRow.model_id == model.id, SessionRow.status == "queued").with_for_update()
-    ).one_or_none()
+    ready = moment + timedelta(seconds=delay)
+    waiting = select(SessionRow).where(SessionRow.model_id == model.id, SessionRow.status == "queued")
+    queued = db.scalars(waiting.with_for_update()).one_or_none()
     if queued is None:
         queued = SessionRow(
-            model_id=model.id,
-            status="queued",
-            queue=queue,
-            ready_at=moment + timedelta(seconds=delay),
-            request_id=request_id,
-            created_at=moment,
+            model_id=model.id, status="queued", queue=queue, ready_at=ready, request_id=request_id, created_at=moment
         )
         db.add(queued)
-        db.flush()
-        return queued
-    latest = queued.created_at + timedelta(seconds=patience)
-    queued.ready_at = max(queued.ready_at, min(moment + timedelta(seconds=delay), latest))
+    else:
+        latest = queued.created_at + timedelta(seconds=patience)
+        queued.ready_at = max(queued.ready_at, min(ready, latest))
     db.flush()
     return queued
 
@@ -66,7 +54,7 @@ def claim(
     queues: Sequence[str] = (ANYWHERE,),
     session_id: SessionId | None = None,
 ) -> SessionRow | None:
-    """Take over the oldest session that may run: ready and queued, or running with nobody behind it any more."""
+    """Take the oldest session that may run: queued and ready, or running without a living worker."""
     moment = now(db)
     statement = select(SessionRow).where(or_(_ready(moment), _abandoned(moment, lease)), SessionRow.queue.in_(queues))
     statement = statement.order_by(SessionRow.id).limit(1)
@@ -75,7 +63,7 @@ def claim(
     row = db.scalars(statement.with_for_update(skip_locked=True)).one_or_none()
     if row is None:
         return None
-    if row.status == "running" and row.owner is not None:  # its worker is gone and did not say so
+    if row.status == "running" and row.owner is not None:  # its worker disappeared without releasing it
         row.failures += 1
         row.error = f"worker {row.owner} was lost in attempt {row.attempt}"
         if row.failures >= attempts:
@@ -87,17 +75,17 @@ def claim(
             row.attempt += 1
             row.lease_until = moment + timedelta(seconds=lease)
             row.started_at = row.started_at or moment
-    except IntegrityError:  # another worker began a session of this model at the same moment
+    except IntegrityError:  # another worker claimed a session of this model at the same moment
         return None
-    tell(db, row.id, "running", {"attempt": row.attempt})
+    _add_event(db, row.id, "running", {"attempt": row.attempt})
     return row
 
 
 def _ready(moment: datetime) -> ColumnElement[bool]:
     """Queued, with its delay over, while no other session of its model runs.
 
-    One that was made in the future tells that the clock has been set back since, perhaps by days. It waits no longer:
-    any other is ready soon after it was made.
+    A session that was created in the future shows that the clock was set back since, perhaps by days. It is due at
+    once, because every session is ready soon after it was created.
     """
     others = select(SessionRow.model_id).where(SessionRow.status == "running")
     due = or_(SessionRow.ready_at <= moment, SessionRow.created_at > moment)
@@ -105,10 +93,10 @@ def _ready(moment: datetime) -> ColumnElement[bool]:
 
 
 def _abandoned(moment: datetime, lease: float) -> ColumnElement[bool]:
-    """Running, with a lease that is over, or that ends later than anybody would have asked for.
+    """Running, with a lease that has ended, or that ends later than any worker would ask for.
 
-    The latter was written before the clock was set back. A worker that lives renews it within seconds by the new clock;
-    if another is faster, it repeats the work, and the fence keeps them apart.
+    The latter was written before the clock was set back. A living worker renews it within seconds by the new clock; if
+    another worker is faster, it repeats the work, and the attempt number keeps the first one from writing.
     """
     latest = moment + max(LONGEST_LEASE, timedelta(seconds=10 * lease))
     over = or_(SessionRow.lease_until < moment, SessionRow.lease_until > latest)
@@ -116,7 +104,7 @@ def _abandoned(moment: datetime, lease: float) -> ColumnElement[bool]:
 
 
 def renew(db: Session, session_id: SessionId, attempt: int, lease: float) -> bool:
-    """Go on holding the session; answers whether it was asked to stop."""
+    """Extend the lease; returns whether the session should be cancelled."""
     row = fenced(db, session_id, attempt)
     row.lease_until = now(db) + timedelta(seconds=lease)
     db.flush()
@@ -124,30 +112,30 @@ def renew(db: Session, session_id: SessionId, attempt: int, lease: float) -> boo
 
 
 def release(db: Session, session_id: SessionId, attempt: int, *, delay: float = 0) -> None:
-    """Let the next worker have it without counting a failure: at once, or after `delay` seconds."""
+    """Give the session to the next worker without counting a failure: at once, or after `delay` seconds."""
     row = fenced(db, session_id, attempt)
     _give_back(db, row, delay=delay)
-    tell(db, session_id, "released", {"attempt": attempt})
+    _add_event(db, session_id, "released", {"attempt": attempt})
 
 
 def fenced(db: Session, session_id: SessionId, attempt: int) -> SessionRow:
-    """The session, held until the transaction ends, if it is still this attempt's; every write goes through here.
+    """The session, locked until the transaction ends, if this attempt still holds it. Every write goes through here.
 
-    An attempt that gave the session back has no part in it any more: a lease that is renewed at the same moment would
-    keep others from it.
+    Raises LeaseLost otherwise, also for an attempt that released the session: renewing its lease at the same moment
+    would keep other workers from it.
     """
     statement = select(SessionRow).where(SessionRow.id == session_id).with_for_update()
     row = db.scalars(statement.execution_options(populate_existing=True)).one_or_none()
     if row is None or row.status != "running" or row.owner is None or row.attempt != attempt:
-        raise LeaseLost(f"session {session_id} is no longer attempt {attempt}'s; what it made is not written")
+        raise LeaseLost(f"attempt {attempt} no longer holds session {session_id}; its result is not written")
     return row
 
 
-def progressed(db: Session, session_id: SessionId, attempt: int, progress: dict[str, Any]) -> bool:
-    """Tell how far it is; answers whether it was asked to stop."""
+def record_progress(db: Session, session_id: SessionId, attempt: int, progress: dict[str, Any]) -> bool:
+    """Store the progress; returns whether the session should be cancelled."""
     row = fenced(db, session_id, attempt)
     row.progress = progress
-    tell(db, session_id, "progress", progress)
+    _add_event(db, session_id, "progress", progress)
     return row.cancel_requested
 
 
@@ -160,14 +148,14 @@ def finish(
     verdict: str | None = None,
     reason: str | None = None,
     version: int | None = None,
-    error: str | None = None,
 ) -> None:
-    row = fenced(db, session_id, attempt)
-    _end(db, row, status, {"verdict": verdict, "reason": reason, "version": version, "error": error})
+    outcome = {"verdict": verdict, "reason": reason, "version": version}
+    given = {name: value for name, value in outcome.items() if value is not None}
+    _end(db, fenced(db, session_id, attempt), status, given)
 
 
-def failed(db: Session, session_id: SessionId, attempt: int, error: str, *, attempts: int) -> bool:
-    """Count a failure; answers whether it was the last that is allowed."""
+def record_failure(db: Session, session_id: SessionId, attempt: int, error: str, *, attempts: int) -> bool:
+    """Count a failure; returns whether it was the last attempt that is allowed."""
     row = fenced(db, session_id, attempt)
     row.failures += 1
     row.error = error
@@ -175,18 +163,18 @@ def failed(db: Session, session_id: SessionId, attempt: int, error: str, *, atte
         _end(db, row, "failed", {"error": error})
         return True
     _give_back(db, row)
-    tell(db, row.id, "retry", {"attempt": attempt, "error": error})
+    _add_event(db, row.id, "retry", {"attempt": attempt, "error": error})
     return False
 
 
 def _give_back(db: Session, row: SessionRow, *, delay: float = 0) -> None:
-    """Running still, so that a newer session of the model does not overtake it; free to be claimed after the delay."""
+    """Still running, so that a newer session of the model does not overtake it, but free to claim after the delay."""
     row.owner = None
     row.lease_until = now(db) + timedelta(seconds=delay or -1)
 
 
 def cancel(db: Session, model_id: ModelId, session_id: int) -> SessionRow:
-    """A queued session ends at once; a running one is asked to, and does so between two steps."""
+    """A queued session ends at once; a running one is asked to stop, and does so between two steps."""
     get(db, model_id, session_id)
     statement = select(SessionRow).where(SessionRow.id == session_id).with_for_update()
     row = db.scalars(statement.execution_options(populate_existing=True)).one()
@@ -205,10 +193,9 @@ def _end(db: Session, row: SessionRow, status: str, outcome: dict[str, Any]) -> 
     row.lease_until = None
     row.error = None  # of an earlier attempt
     for name, value in outcome.items():
-        if value is not None:
-            setattr(row, name, value)
+        setattr(row, name, value)
     db.flush()
-    tell(db, row.id, status, {name: value for name, value in outcome.items() if value is not None})
+    _add_event(db, row.id, status, outcome)
     _forget_old_events(db, row.model_id)
 
 
@@ -227,47 +214,29 @@ def page(db: Session, model_id: ModelId, *, before: int | None, limit: int) -> l
     return list(db.scalars(statement))
 
 
-def tell(db: Session, session_id: SessionId, event: str, data: dict[str, Any]) -> None:
+def _add_event(db: Session, session_id: SessionId, event: str, data: dict[str, Any]) -> None:
     db.add(SessionEvent(session_id=session_id, event=event, data=data, at=now(db)))
     db.flush()
 
 
 def events(db: Session, session_id: SessionId, *, after: int | None = None) -> list[SessionEvent]:
-    """What happened since the event of that id; without one, all of it."""
-    told = db.scalars(
+    """The events after the one with this id; all of them without an id."""
+    found = db.scalars(
         select(SessionEvent)
         .where(SessionEvent.session_id == session_id, SessionEvent.id > (after or 0))
         .order_by(SessionEvent.id)
     ).all()
     if after is not None:
-        return list(told)
-    # That it was queued, the session itself says: teaching, which has to be quick, writes no row for it.
-    made = db.get_one(SessionRow, session_id)
-    return [SessionEvent(id=0, session_id=session_id, event="queued", data={}, at=made.created_at), *told]
-
-
-def counts(db: Session) -> dict[str, int]:
-    rows = db.execute(select(SessionRow.status, func.count().label("number")).group_by(SessionRow.status))
-    return {row.status: row.number for row in rows}
-
-
-def queued_since(db: Session) -> dict[SessionId, datetime]:
-    """When each queued session was made; a model has one at most."""
-    rows = db.execute(select(SessionRow.id, SessionRow.created_at).where(SessionRow.status == "queued"))
-    return {row.id: row.created_at for row in rows}
-
-
-def leases(db: Session) -> dict[SessionId, datetime]:
-    """Of the running sessions; once one is past, nobody holds that session and no worker has taken it over yet."""
-    held = select(SessionRow.id, SessionRow.lease_until).where(SessionRow.status == "running")
-    rows = db.execute(held.where(SessionRow.lease_until.is_not(None)))
-    return {row.id: row.lease_until for row in rows if row.lease_until is not None}
+        return list(found)
+    # The first event is made from the session's own row: teaching must be quick, so it writes no event.
+    row = db.get_one(SessionRow, session_id)
+    return [SessionEvent(id=0, session_id=session_id, event="queued", data={}, at=row.created_at), *found]
 
 
 def _forget_old_events(db: Session, model_id: ModelId) -> None:
-    """Sessions keep their outcome; the steps on the way are of no use for ever.
+    """Sessions keep their outcome; the events of old sessions are deleted.
 
-    A few at a time, each time one ends: what it costs does not grow with the sessions there were.
+    A few at a time, whenever a session ends, so that the cost does not grow with the number of sessions.
     """
     newest_first = select(SessionRow.id).where(SessionRow.model_id == model_id).order_by(SessionRow.id.desc())
     old = newest_first.offset(KEPT_EVENTS).limit(10)

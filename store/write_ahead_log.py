@@ -1,8 +1,8 @@
-"""SQLite's write-ahead log, emptied after images were erased.
+"""SQLite's write-ahead log, truncated after images were erased.
 
-An erased image is overwritten in the database (`PRAGMA secure_delete`), but the log beside it still holds the pages as
-they were when the image was taught. They go when the log is truncated, which has to wait for readers of an older
-state; so it is done in a thread of its own, tried again until it succeeds, and holds up no request.
+An erased image is overwritten in the database (`PRAGMA secure_delete`), but the log beside it still holds the pages
+from before. Truncating the log removes them. That must wait for readers of an older state, so a separate thread tries
+until it succeeds, and no request waits for it.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ import structlog
 
 log = structlog.get_logger()
 
-# While a truncation waits for readers it keeps writers out, so it waits for a moment only and is tried again.
+# While a truncation waits for readers it blocks writers, so each attempt waits only briefly.
 BUSY_MILLISECONDS = 50
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 SECONDS_TO_CLOSE = 5.0
@@ -31,7 +31,7 @@ class WriteAheadLog:
         self._closing = threading.Event()
 
     def truncate_soon(self) -> None:
-        """Returns at once; by and by the log holds nothing that was written before this call."""
+        """Return at once; a thread truncates the log until it holds nothing that was written before this call."""
         with self._lock:
             self._requests += 1
             if self._thread is None and not self._closing.is_set():
@@ -39,15 +39,15 @@ class WriteAheadLog:
                 self._thread.start()
 
     def truncate(self) -> bool:
-        """One attempt; False if a reader or writer was in the way."""
-        existing = f"{self.database.absolute().as_uri()}?mode=rw"  # a file that is gone is not made anew
+        """One attempt; False if a reader or writer prevented it."""
+        existing = f"{self.database.absolute().as_uri()}?mode=rw"  # a deleted file is not created again
         with closing(sqlite3.connect(existing, uri=True, timeout=BUSY_MILLISECONDS / 1000)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # most of the work, while others may write
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # does most of the work while others may write
             (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
 
     def close(self) -> None:
-        """Stops trying, after a last attempt. Call it when this process has no other connection open."""
+        """Stop after a last attempt. Call it when this process has no other connection open."""
         self._closing.set()
         with self._lock:
             thread = self._thread
@@ -67,7 +67,7 @@ class WriteAheadLog:
                 return
 
     def _finished(self, requests: int) -> bool:
-        """Whether nobody has asked since; if so the thread ends, and the next request starts another."""
+        """Whether there was no request since; if so the thread ends, and the next request starts another."""
         with self._lock:
             if self._requests != requests:
                 return False
@@ -77,9 +77,9 @@ class WriteAheadLog:
     def _attempt(self) -> bool:
         try:
             return self.truncate()
-        except sqlite3.OperationalError as error:  # locked, or a full disk: later it may be otherwise
-            log.debug("the write-ahead log is not truncated yet", reason=str(error))
+        except sqlite3.OperationalError as error:  # locked, or a full disk: a later attempt may succeed
+            log.debug("write-ahead log not truncated yet", reason=str(error))
             return False
         except sqlite3.Error as error:
-            log.warning("the write-ahead log cannot be truncated; erased images may still be in it", reason=str(error))
+            log.warning("write-ahead log cannot be truncated; it may still hold erased images", reason=str(error))
             return True

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import torch
 
-from core import backbones
 from core.bank import PrototypeBank
-from core.classifier import Certainty
 from core.space import Space, Whitening
 from core.state import LearnerState, Weights, weights_of
+from engine.pretrained import as_it_comes
 from learners.blobs import to_blob
 from learners.loading import base_blob, weights_blob
 from migrations import schema
 from store import archive, catalogue, classes, versions
+from store.bank_rows import COPIES, PrototypeRow, StatisticsRow
 from store.database import Database
 from store.models import VersionNumber
-from store.versions import COPIES, PrototypeRow, StatisticsRow
 from tests.painted import picture
 
 BACKBONE = "resnet32"
@@ -29,11 +28,11 @@ DIM = 64
 
 def fill(database: Database, name: str) -> None:
     """Versions of every kind: refined from the backbone's own weights, then from those of a base session."""
-    own = backbones.as_it_comes(BACKBONE)
+    own = as_it_comes(BACKBONE)
     tail, whole = weights_of(own, "tail"), weights_of(own, "all")
     generator = torch.Generator().manual_seed(0)
     whitening = Whitening(torch.zeros(DIM), torch.eye(DIM))
-    based = LearnerState(BACKBONE, whole, Space("whitened", whitening), PrototypeBank.empty(DIM), Certainty())
+    based = LearnerState(BACKBONE, whole, Space("whitened", whitening), PrototypeBank.empty(DIM))
 
     def row(class_id: int, *, restart: bool = True) -> PrototypeRow:
         vector = torch.rand(DIM, generator=generator)
@@ -51,7 +50,7 @@ def fill(database: Database, name: str) -> None:
         def add(kind: str, **given: object) -> None:
             known = {"classes": 3, "temperature": 0.1, "threshold": 0.4, "details": {"accuracy": {"old": 90.0}}}
             parent = versions.get(db, model.id, model.head)
-            versions.add(db, model, kind, parent=parent, **{**known, **given})  # type: ignore[arg-type]
+            versions.add(db, model, versions.NewVersion(kind, parent=parent, **{**known, **given}))  # type: ignore[arg-type]
 
         add("provisional", prototypes=[row(wren), row(owl), row(swan)], details={"class": wren})
         add("incremental", verdict="promoted", weights=weights_blob(_moved(based, tail), tail), prototypes=[row(owl)])

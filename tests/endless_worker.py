@@ -1,24 +1,32 @@
-"""A worker whose sessions do not end by themselves: `slow`, they go forward for ever; `hang`, they stand still."""
+"""A worker whose sessions do not end by themselves: `slow` ones report progress for ever, `hang` ones do nothing."""
 
 import sys
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
-from core.progress import Progress, Report
+from core.progress import Progress
+from learners.refining import SessionProgress
 from protoquad.worker_command import worker
-from workers import session_job
+from workers import loop
+from workers.session_worker import SessionWorker
 
 
-def slow(*_: Any, report: Report, **__: Any) -> None:
+def slow(_material: Any, _backbones: Any, _config: Any, progress: SessionProgress) -> NoReturn:
     while True:
-        report(Progress(1, 2, 1, 2, {}))
+        progress.report(Progress(1, 2, 1, 2, {}))
         threading.Event().wait(0.05)
 
 
-def hang(*_: Any, **__: Any) -> None:
+def hang(*_: Any) -> NoReturn:
     threading.Event().wait()
+    raise AssertionError("it waits for ever")
+
+
+class EndlessWorker(SessionWorker):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, learn={"slow": slow, "hang": hang}[sys.argv[1]], **options)
 
 
 if __name__ == "__main__":
-    session_job.refine = {"slow": slow, "hang": hang}[sys.argv[1]]  # type: ignore[assignment]
+    loop.SessionWorker = EndlessWorker  # type: ignore[misc]
     worker()

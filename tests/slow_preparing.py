@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from learners import preparing
+from engine import preparation as preparing
 from tests.waiting import until
 
 

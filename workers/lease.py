@@ -1,32 +1,20 @@
-"""Holding on to a session: a thread renews the lease and hears whether to stop."""
+"""A session's lease: a thread renews it and learns whether the session was cancelled."""
 
 import threading
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import structlog
 
 from core.errors import SessionCancelled
+from learners.refining import Claim
 from store import sessions
 from store.database import Database
 from store.errors import LeaseLost
-from store.models import ModelId, SessionId
 from store.outages import summary
 
 log = structlog.get_logger()
 
-SECONDS_TO_HEAR = 2.0  # at most, until a session that is at no step to report hears that it was cancelled
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A session that is this worker's, as long as nobody else has taken it over."""
-
-    session_id: SessionId
-    attempt: int
-    model_id: ModelId
-    request_id: str | None
+SECONDS_BETWEEN_RENEWALS = 2.0  # at most: a session between two reports learns within it that it was cancelled
 
 
 class Stopping(Exception):
@@ -34,7 +22,7 @@ class Stopping(Exception):
 
 
 class Lease:
-    """While it is open the session is this attempt's; `check` says otherwise by raising, between two steps."""
+    """While it is open the session belongs to this attempt. `check` raises, between two steps, when it does not."""
 
     def __init__(self, database: Database, claim: Claim, *, seconds: float) -> None:
         self.database = database
@@ -49,9 +37,7 @@ class Lease:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
 
@@ -62,7 +48,7 @@ class Lease:
             raise SessionCancelled(f"session {self.claim.session_id} was cancelled")
 
     def _renew(self) -> None:
-        while not self._done.wait(min(self.seconds / 5, SECONDS_TO_HEAR)):
+        while not self._done.wait(min(self.seconds / 5, SECONDS_BETWEEN_RENEWALS)):
             try:
                 with self.database.write() as db:
                     self.cancelled = sessions.renew(db, self.claim.session_id, self.claim.attempt, self.seconds)

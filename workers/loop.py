@@ -1,4 +1,4 @@
-"""A worker's life: hear of a session or look for one, run it, look again."""
+"""A worker's loop: run sessions that are announced, and poll for others."""
 
 import contextlib
 import os
@@ -10,83 +10,85 @@ from types import FrameType
 
 import structlog
 
-from hints.broker import first_line
-from hints.sending import hints
+from messaging.broker import first_line
+from messaging.notifier import make_notifier
 from store.database import Database
 from store.models import SessionId
 from store.settings import Settings
-from workers.consuming import Announcements
-from workers.inbox import Inbox
-from workers.pulse import Pulse, Watchdog
-from workers.session_job import SessionWorker
+from workers.celery_consumer import CeleryConsumer
+from workers.heartbeat import Heartbeat, Watchdog
+from workers.session_worker import SessionWorker
+from workers.wakeups import Wakeups
 
 log = structlog.get_logger()
 
-SECONDS_BETWEEN_BEATS = 1.0  # of an idle worker, however seldom it looks
+SECONDS_BETWEEN_BEATS = 1.0  # of an idle worker, however seldom it polls
 
 
 def work(database: Database, settings: Settings, *, parent: int | None = None) -> None:
     """Run sessions until told to stop, or until the process that started this one is gone."""
-    stop, inbox = threading.Event(), Inbox()
-    _stop_on_signals(stop, inbox)
-    pulse = Pulse(settings.home)
-    with contextlib.closing(hints(settings.broker_url)) as telling, Watchdog(pulse, settings.stall_seconds):
-        owner = f"{socket.gethostname()}:{os.getpid()}"
-        worker = SessionWorker(database, settings, owner, stop=stop, pulse=pulse, hints=telling)
+    wakeups, heartbeat = Wakeups(), Heartbeat(settings.home)
+    owner = f"{socket.gethostname()}:{os.getpid()}"
+    with (
+        contextlib.closing(make_notifier(settings.broker_url)) as notifier,
+        Watchdog(heartbeat, settings.stall_seconds),
+    ):
+        worker = SessionWorker(database, settings, owner, heartbeat=heartbeat, notifier=notifier)
+        _stop_on_signals(worker.stop, wakeups)
         log.info("worker ready", owner=owner, device=str(worker.device), queues=list(worker.queues))
-        with _announcements(worker, inbox):
-            _Loop(worker, inbox, parent).run()
+        with _consuming(worker, wakeups):
+            _Loop(worker, wakeups, parent).run()
             log.info("stopping")
 
 
-def _stop_on_signals(stop: threading.Event, inbox: Inbox) -> None:
-    def told(_number: int, _frame: FrameType | None) -> None:  # no line is logged here: it may interrupt another
+def _stop_on_signals(stop: threading.Event, wakeups: Wakeups) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:  # logs nothing: it may interrupt a log call
         stop.set()  # a session in progress gives itself back between two steps
-        inbox.wake()
+        wakeups.wake()
 
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGINT, told)
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
 
 
-def _announcements(worker: SessionWorker, inbox: Inbox) -> contextlib.AbstractContextManager[object]:
+def _consuming(worker: SessionWorker, wakeups: Wakeups) -> contextlib.AbstractContextManager[object]:
     url = worker.settings.broker_url
-    return Announcements(url, worker.queues, inbox, worker.stop) if url else contextlib.nullcontext()
+    return CeleryConsumer(url, worker.queues, wakeups, worker.stop) if url else contextlib.nullcontext()
 
 
 class _Loop:
-    def __init__(self, worker: SessionWorker, inbox: Inbox, parent: int | None) -> None:
+    def __init__(self, worker: SessionWorker, wakeups: Wakeups, parent: int | None) -> None:
         self.worker = worker
-        self.inbox = inbox
+        self.wakeups = wakeups
         self.parent = parent
-        self.patience = min(SECONDS_BETWEEN_BEATS, worker.settings.stall_seconds / 5)
-        self._next_look = time.monotonic()
+        self.longest_wait = min(SECONDS_BETWEEN_BEATS, worker.settings.stall_seconds / 5)
+        self._next_poll = time.monotonic()
 
     def run(self) -> None:
         while not self.worker.stop.is_set():
             if self.parent is not None and os.getppid() != self.parent:
                 log.warning("the service that started this worker is gone; stopping")
                 return
-            self.worker.pulse.beat()
+            self.worker.heartbeat.beat()
             self._turn()
 
     def _turn(self) -> None:
-        letter = self.inbox.next(min(self._next_look - time.monotonic(), self.patience))
+        announced = self.wakeups.next(min(self._next_poll - time.monotonic(), self.longest_wait))
         if self.worker.stop.is_set():
             return
-        if letter is not None:
-            found = self._ran(letter.session_id)
-            letter.seen_to.set()
-        elif time.monotonic() >= self._next_look:
-            found = self._ran()
-            self._next_look = time.monotonic() + self.worker.settings.poll_seconds
+        if announced is not None:
+            found = self._run_next(announced.session_id)
+            announced.handled.set()
+        elif time.monotonic() >= self._next_poll:
+            found = self._run_next()
+            self._next_poll = time.monotonic() + self.worker.settings.poll_seconds
         else:
             return
-        if found:  # the next one of its model may have waited for it
-            self._next_look = time.monotonic()
+        if found:  # another session of its model may have waited for it
+            self._next_poll = time.monotonic()
 
-    def _ran(self, session_id: SessionId | None = None) -> bool:
+    def _run_next(self, session_id: SessionId | None = None) -> bool:
         try:
             return self.worker.run_next(session_id)
-        except Exception as error:  # the database is away: the table is still the truth when it is back
+        except Exception as error:  # the database is away: the sessions are still there when it is back
             log.warning("no session can be claimed", error=first_line(error))
             return False

@@ -1,11 +1,10 @@
-"""Reading folders and lists. Lists pictures by name and never opens one."""
+"""Folders and lists of images. Image files are listed by name and never opened."""
 
 from pathlib import Path
 
-from bench.datasets.errors import DataError
-from bench.datasets.stream import Picture
+from bench.datasets.stream import DataError, DatasetImage
 
-PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 
 def require_folder(folder: Path, holding: str) -> Path:
@@ -26,18 +25,18 @@ def read_lines(file: Path) -> list[str]:
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """Sorted, because the order in which a disk lists its entries is no order."""
+    """Sorted, because file systems list entries in no defined order."""
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def pictures_in(folder: Path) -> list[Path]:
-    """The pictures of a class folder, sorted; hidden files and other files are passed over."""
+def images_in(folder: Path) -> list[Path]:
+    """The images of a class folder, sorted; hidden files and files of other kinds are skipped."""
     return sorted(
         entry
         for entry in folder.iterdir()
-        if entry.suffix.lower() in PICTURE_SUFFIXES and not entry.name.startswith(".") and entry.is_file()
+        if entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith(".") and entry.is_file()
     )
 
 
-def file_picture(root: Path, file: Path, class_id: int) -> Picture:
-    return Picture(key=file.relative_to(root).as_posix(), class_id=class_id, read=file.read_bytes)
+def file_image(root: Path, file: Path, class_id: int) -> DatasetImage:
+    return DatasetImage(key=file.relative_to(root).as_posix(), class_id=class_id, read=file.read_bytes)

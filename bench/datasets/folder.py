@@ -1,81 +1,47 @@
-"""Any folder of class folders as a stream: a seed shuffles the classes and holds out the test pictures.
+"""Any folder of class folders as a stream: a seed shuffles the classes and holds out the test images.
 
 Class ids follow the sorted names of the folders, whatever the seed.
 """
 
 from collections.abc import Mapping
-from itertools import count
 from pathlib import Path
-from typing import TypedDict
 
-from bench.datasets.errors import DataError
-from bench.datasets.files import class_folders, file_picture, pictures_in, require_folder
-from bench.datasets.sessions import Pools, chance, chunks, cut, draw_shots, held_size, hold_out
-from bench.datasets.stream import Stream
+from bench.datasets.files import class_folders, file_image, images_in, require_folder
+from bench.datasets.session_split import Pools, chunks, cut, draw_shots, hold_out, random_for
+from bench.datasets.stream import DataError, Stream
 
-
-class FolderOptions(TypedDict, total=False):
-    """What can be asked of a folder; the data sets with a published protocol have it fixed."""
-
-    base_classes: int | None
-    ways: int
-    shots: int
-    test_share: float
+WAYS, SHOTS = 5, 5
+TEST_SHARE = 0.2  # of every class, and at least one image
+LEAST = 6  # images of a class: five shots, and the fifth of six that is held out is one
 
 
-def load(
-    root: Path,
-    draw: int | None = None,
-    seed: int = 0,
-    *,
-    base_classes: int | None = None,  # half of them
-    ways: int = 5,  # the last session takes what is left
-    shots: int = 5,
-    test_share: float = 0.2,  # of every class, and at least one picture
-) -> Stream:
-    """The seed's stream, or with `draw` the same one with other shots in its few-shot sessions."""
-    _check_options(ways, shots, test_share)
-    folders = class_folders(require_folder(root, "one folder of pictures for every class"))
+def load(root: Path, draw: int | None = None, seed: int = 0) -> Stream:
+    """The stream of a seed; `draw` selects other shots for its few-shot sessions.
+
+    Half of the classes are the base session. The last session takes the remaining classes.
+    """
+    folders = class_folders(require_folder(root, "one folder of images for every class"))
     names = {class_id: folder.name for class_id, folder in enumerate(folders)}
-    pools = {c: [file_picture(root, file, c) for file in pictures_in(f)] for c, f in enumerate(folders)}
-    _check_pictures(names, pools, shots, test_share)
-    order = chance(seed, "classes").sample(list(pools), len(pools))
-    base = _base_size(root, len(order), base_classes)
+    pools = {c: [file_image(root, file, c) for file in images_in(f)] for c, f in enumerate(folders)}
+    if len(folders) < 2:
+        raise DataError(f"{root} has {len(folders)} class folders; a stream needs at least 2")
+    _check_images(names, pools)
+    order = random_for(seed, "classes").sample(list(pools), len(pools))
+    base = len(order) // 2
 
     train, test = {}, {}
     for c, pool in pools.items():
-        train[c], test[c] = hold_out(pool, test_share, seed=seed)
-    few = {c: draw_shots(train[c], shots, seed=seed, draw=draw) for c in order[base:]}
-    groups = [order[:base], *chunks(order[base:], ways)]
+        train[c], test[c] = hold_out(pool, TEST_SHARE, seed=seed)
+    few = {c: draw_shots(train[c], SHOTS, seed=seed, draw=draw) for c in order[base:]}
+    groups = [order[:base], *chunks(order[base:], WAYS)]
     return Stream(root.resolve().name, names, cut(groups, train | few, test))
 
 
-def _check_options(ways: int, shots: int, test_share: float) -> None:
-    if ways < 1 or shots < 1:
-        raise DataError(f"a session of {ways} classes with {shots} shots teaches nothing; both are at least 1")
-    if not 0 < test_share < 1:
-        raise DataError(f"a test share of {test_share} leaves nothing on one side; take one between 0 and 1")
-
-
-def _base_size(root: Path, classes: int, asked: int | None) -> int:
-    if classes < 2:
-        raise DataError(f"{root} has {classes} class folders; a stream needs at least 2")
-    size = classes // 2 if asked is None else asked
-    if not 1 <= size < classes:
-        raise DataError(f"{size} base classes of {classes} do not leave both a base and new classes")
-    return size
-
-
-def _check_pictures(names: Mapping[int, str], pools: Pools, shots: int, test_share: float) -> None:
-    """All classes need as many: which of them are new ones depends on the seed."""
-    short = [
-        f"{names[class_id]} ({len(pool)})"
-        for class_id, pool in pools.items()
-        if len(pool) - held_size(len(pool), test_share) < shots
-    ]
+def _check_images(names: Mapping[int, str], pools: Pools) -> None:
+    """Every class needs enough for both uses: the seed decides which classes are new."""
+    short = [f"{names[class_id]} ({len(pool)})" for class_id, pool in pools.items() if len(pool) < LEAST]
     if short:
-        need = next(n for n in count(shots + 1) if n - held_size(n, test_share) >= shots)
         raise DataError(
-            f"too few pictures in {', '.join(short)}: {shots} shots and the test pictures need {need} "
-            "of every class; add pictures, remove those folders or ask for fewer shots"
+            f"too few images in {', '.join(short)}: {SHOTS} shots and the test images need {LEAST} "
+            "of every class; add images or remove those folders"
         )

@@ -1,4 +1,4 @@
-"""Reading a pickle as data. A pickle may call whatever it names: only what rebuilds an array is admitted."""
+"""Read a pickle as data. A pickle can call any function it names: only those that rebuild an array are allowed."""
 
 import _codecs
 import pickle
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.datasets.errors import DataError
+from bench.datasets.stream import DataError
 
 _rebuild_array = np.empty(0).__reduce__()[0]  # numpy's own, whatever its module is called in this release
-_ADMITTED = {
+_ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _rebuild_array,
     ("numpy._core.multiarray", "_reconstruct"): _rebuild_array,
     ("numpy", "ndarray"): np.ndarray,
@@ -22,17 +22,17 @@ _ADMITTED = {
 class _DataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return _ADMITTED[module, name]
+            return _ALLOWED[module, name]
         except KeyError:
-            raise DataError(f"it asks for {module}.{name}, which no data file needs") from None
+            raise DataError(f"it needs {module}.{name}, which is not allowed in a data file") from None
 
 
 def read_pickle(file: Path) -> Any:
-    """The content of a pickle of plain values and arrays; text of Python 2 comes back as `str`."""
+    """The content of a pickle of plain values and arrays; Python 2 text becomes `str`."""
     try:
         with file.open("rb") as source:
             return _DataUnpickler(source, encoding="latin1").load()
     except FileNotFoundError:
         raise DataError(f"{file} is missing") from None
-    except Exception as error:  # a damaged pickle may fail in any way at all
-        raise DataError(f"{file} is refused: {error}; fetch the official file again") from error
+    except Exception as error:  # a damaged pickle can raise anything
+        raise DataError(f"{file} cannot be read: {error}; download the official file again") from error

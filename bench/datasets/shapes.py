@@ -1,8 +1,8 @@
-"""Painted shapes: a data set that needs no files, for a first try and for tests.
+"""Drawn shapes: a data set that needs no files, for a first try and for tests.
 
 Twenty classes, each a shape with a texture and a colour, at any place, size and angle on a noisy background.
 No shape, texture or colour belongs to one class alone, and the base session shows every one of them. Ten base
-classes with 20 pictures each, then 5 sessions of 2 classes and 5 shots; 10 test pictures for every class.
+classes with 20 images each, then 5 sessions of 2 classes and 5 shots; 10 test images for every class.
 """
 
 from functools import partial
@@ -12,26 +12,26 @@ from random import Random
 
 from PIL import Image, ImageDraw
 
-from bench.datasets.sessions import by_class, chance, chunks, cut, draw_shots
-from bench.datasets.stream import Picture, Stream
+from bench.datasets.session_split import by_class, chunks, cut, draw_shots, random_for
+from bench.datasets.stream import DatasetImage, Stream
 
 CLASSES, BASE_CLASSES, WAYS, SHOTS = 20, 10, 2, 5
-TRAIN, TEST = 20, 10  # pictures of every class
+TRAIN, TEST = 20, 10  # images of every class
 SIDE = 96
-SPRITE = 160  # painted large and scaled down, which smooths the edges
+SPRITE = 160  # drawn large and scaled down, which smooths the edges
 
 Point = tuple[float, float]
 Colour = tuple[int, int, int]
 
 
 def _corners(count: int, notch: float = 1.0) -> list[Point]:
-    """Corners on the unit circle, every second one drawn in to `notch`."""
+    """Corners on the unit circle, every second one at radius `notch`."""
     turns = [(2 * pi * corner / count, notch if corner % 2 else 1.0) for corner in range(count)]
     return [(radius * cos(angle), radius * sin(angle)) for angle, radius in turns]
 
 
 def _cross() -> list[Point]:
-    """The three corners of one quarter, turned four times."""
+    """The three corners of one quarter, rotated four times."""
     corners = [turn * corner / 3.2 for turn in (1, -1j, -1, 1j) for corner in (1 + 3j, 1 + 1j, 3 + 1j)]
     return [(corner.real, corner.imag) for corner in corners]
 
@@ -53,21 +53,21 @@ COLOURS: dict[str, Colour] = {
 
 
 def load(draw: int | None = None, seed: int = 0) -> Stream:
-    """The seed's pictures, or with `draw` other shots of them in the few-shot sessions."""
-    train = by_class(_pictures("train", TRAIN, seed))
-    test = by_class(_pictures("test", TEST, seed))
+    """The images of a seed; `draw` selects other shots for the few-shot sessions."""
+    train = by_class(_images("train", TRAIN, seed))
+    test = by_class(_images("test", TEST, seed))
     few = {c: draw_shots(train[c], SHOTS, seed=seed, draw=draw) for c in range(BASE_CLASSES, CLASSES)}
     groups = [range(BASE_CLASSES), *chunks(range(BASE_CLASSES, CLASSES), WAYS)]
     names = {class_id: " ".join(_traits(class_id)) for class_id in range(CLASSES)}
     return Stream("shapes", names, cut(groups, train | few, test))
 
 
-def _pictures(part: str, count: int, seed: int) -> list[Picture]:
-    return [_picture(f"seed {seed}/{part}/{c}/{number}", c) for c in range(CLASSES) for number in range(count)]
+def _images(part: str, count: int, seed: int) -> list[DatasetImage]:
+    return [_image(f"seed {seed}/{part}/{c}/{number}", c) for c in range(CLASSES) for number in range(count)]
 
 
-def _picture(key: str, class_id: int) -> Picture:
-    return Picture(key=key, class_id=class_id, read=partial(_png, key, class_id))
+def _image(key: str, class_id: int) -> DatasetImage:
+    return DatasetImage(key=key, class_id=class_id, read=partial(_png, key, class_id))
 
 
 def _traits(class_id: int) -> tuple[str, str, str]:
@@ -77,20 +77,20 @@ def _traits(class_id: int) -> tuple[str, str, str]:
 
 
 def _png(key: str, class_id: int) -> bytes:
-    """The key seeds everything, so that a picture is the same whenever it is painted."""
-    rng = chance(key)
-    picture = _background(rng)
+    """The key seeds everything, so that an image is the same whenever it is drawn."""
+    rng = random_for(key)
+    image = _background(rng)
     sprite = _sprite(*_traits(class_id), rng)
-    picture.paste(sprite, (rng.randint(0, SIDE - sprite.width), rng.randint(0, SIDE - sprite.height)), sprite)
+    image.paste(sprite, (rng.randint(0, SIDE - sprite.width), rng.randint(0, SIDE - sprite.height)), sprite)
     encoded = BytesIO()
-    picture.save(encoded, format="PNG")
+    image.save(encoded, format="PNG")
     return encoded.getvalue()
 
 
 def _background(rng: Random) -> Image.Image:
     plain = Image.new("RGB", (SIDE, SIDE), _shade((130, 130, 130), 70, rng))
     pen = ImageDraw.Draw(plain)
-    for _ in range(4):  # clutter, so that an edge is not yet a shape
+    for _ in range(4):  # clutter, so that not every edge belongs to a shape
         ends = [(rng.randint(0, SIDE), rng.randint(0, SIDE)) for _ in range(2)]
         pen.line(ends, fill=_shade((130, 130, 130), 100, rng), width=rng.randint(1, 6))
     noise = Image.frombytes("RGB", (SIDE, SIDE), rng.randbytes(3 * SIDE * SIDE))
@@ -98,7 +98,7 @@ def _background(rng: Random) -> Image.Image:
 
 
 def _sprite(colour: str, texture: str, shape: str, rng: Random) -> Image.Image:
-    """The shape in its texture, turned and scaled; transparent around it."""
+    """The shape in its texture, rotated and scaled, on a transparent background."""
     sprite = _textured(texture, _shade(COLOURS[colour], 30, rng))
     outline = Image.new("L", (SPRITE, SPRITE))
     middle = SPRITE / 2

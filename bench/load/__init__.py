@@ -1,1 +1,1 @@
-"""The load benchmark: every server a process of its own, driven from another, all in one run."""
+"""Load benchmarks: each server is a process of its own and is loaded by another process, in turns within one run."""

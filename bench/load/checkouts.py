@@ -1,122 +1,143 @@
-"""Two checkouts of protoquad, measured in turns: `python -m bench.load.checkouts BEFORE AFTER --out FILE`.
+"""Several checkouts of this project, measured in turns.
 
-Each answers the same questions in a process of its own, and stands still while the other is measured. What counts are
-ratios within a round, for the machine itself drifts.
+All know the same classes: the first makes a home, and the others get a copy of its database, so the first should be
+the oldest. While one is measured the others are paused. Only ratios within a round count, because the speed of the
+machine changes over time.
 """
 
-import argparse
-import json
-import statistics
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import httpx
+from torch import Tensor
 
-from bench.load.driving import plan
-from bench.load.pictures import LARGE, SMALL, jpegs, shot
-from bench.load.servers import Server, protoquad_at
+from bench.load import servers
+from bench.load.bench_home import copy_home, make_home, make_prototypes
+from bench.load.measurement import Load, LoadResult, Report, measure
+from bench.load.sample_images import LARGE, SMALL, jpegs
+from bench.load.servers import Checkout, Server
 
-CLASSES, SHOTS, PICTURES = 20, 3, 16
-LOADS = {
-    "32 callers, small": (SMALL, 32),
-    "1 caller, small": (SMALL, 1),
-    "8 callers, 12 megapixels": (LARGE, 8),
-}
+IMAGES = {"small": (SMALL, 32), "large": (LARGE, 4)}  # size and number of different images
 
 
-@contextmanager
-def taught(checkout: Path, folder: Path) -> Iterator[Server]:
-    """A service of this checkout that knows some classes."""
-    folder.mkdir()
-    with protoquad_at(checkout, folder / "home", "efficientnet_lite0", folder / "log") as server:
-        for number in range(CLASSES):
-            files = [("shots", (f"{one}.jpg", shot(number, one))) for one in range(SHOTS)]
-            answer = httpx.post(f"{_url(server)}/classes", data={"name": f"class {number}"}, files=files, timeout=60)
-            answer.raise_for_status()
-        server.pause()
-        yield server
+@dataclass(frozen=True)
+class CheckoutLoad:
+    """Callers that send images of one size."""
+
+    images: str
+    callers: int
+
+    @classmethod
+    def parse(cls, text: str) -> "CheckoutLoad":
+        """`small:32`: 32 callers with small images."""
+        images, _, callers = text.partition(":")
+        if images not in IMAGES or not callers.isdigit() or int(callers) < 1:
+            raise ValueError(f"'{text}' is not a load; write small:32 or large:8, the number being that of callers")
+        return cls(images, int(callers))
+
+    def __str__(self) -> str:
+        return f"{self.images}:{self.callers}"
 
 
-def _url(server: Server) -> str:
-    return f"http://127.0.0.1:{server.port}"
+@dataclass(frozen=True)
+class Plan:
+    backbone: str
+    classes: Sequence[int]
+    loads: Sequence[CheckoutLoad]
+    rounds: int
+    seconds: float  # of each measurement
+    warm: float = 1.0
 
 
-def answers(server: Server, pictures: Sequence[bytes]) -> list[int]:
-    """The class that it gives each picture: the first answer is what later ones are compared with."""
-    with server.awake(), httpx.Client(base_url=_url(server), timeout=60) as client:
-        found = [client.post("/predict", files={"images": picture}).raise_for_status().json() for picture in pictures]
-    return [one["predictions"][0]["top"][0]["class_id"] for one in found]
+@dataclass
+class CheckoutResults:
+    """One load with one number of classes. Ratios are those to the first checkout, one for each round."""
 
+    classes: int
+    load: str
+    rounds: dict[str, list[LoadResult]] = field(default_factory=dict)  # by checkout
+    megabytes: dict[str, float] = field(default_factory=dict)
 
-def measured(server: Server, pictures: Sequence[bytes], expected: list[int], callers: int, seconds: float) -> Any:
-    load = {"warm": 1.0, "seconds": seconds, "callers": callers}
-    asked = plan(
-        port=server.port, ours=True, path="/predict", field="images", pictures=pictures, expected=expected, load=load
-    )
-    with server.awake():
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.load.driving"], input=asked, stdout=subprocess.PIPE, check=True
-        )
-    return json.loads(done.stdout)
+    def ratios(self, name: str) -> tuple[list[float], list[float]]:
+        """Of throughput and of p99."""
+        pairs = list(zip(self.rounds[name], next(iter(self.rounds.values())), strict=True))
+        return [own.rate / first.rate for own, first in pairs], [own.p99 / first.p99 for own, first in pairs]
 
-
-def compared(before: Path, after: Path, rounds: int, seconds: float) -> dict[str, Any]:
-    results: dict[str, Any] = {}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = {
-            name: replace(stack.enter_context(taught(checkout, folder / name)), name=name)
-            for name, checkout in (("before", before), ("after", after))
+    def summary(self, name: str) -> dict[str, Any]:
+        throughput, p99 = self.ratios(name)
+        return {
+            "throughput_ratio": round(median(throughput), 3),
+            "throughput_ratios": [round(ratio, 3) for ratio in throughput],
+            "p99_ratio": round(median(p99), 3),
+            "p99_ratios": [round(ratio, 3) for ratio in p99],
+            "answers_per_second": round(median(one.rate for one in self.rounds[name]), 1),
+            "p99": round(median(one.p99 for one in self.rounds[name]), 1),
+            "megabytes": self.megabytes[name],
+            "wrong": sum(one.wrong for one in self.rounds[name]),
         }
-        for load, (size, callers) in LOADS.items():
-            pictures = jpegs(size, PICTURES)
-            expected = {name: answers(server, pictures) for name, server in servers.items()}
-            found: dict[str, list[Any]] = {name: [] for name in servers}
-            for number in range(rounds):
-                for name in sorted(servers, reverse=number % 2 == 0):
-                    found[name].append(measured(servers[name], pictures, expected[name], callers, seconds))
-            results[load] = _summary(found)
-            print(f"{load}: {json.dumps(results[load])}", flush=True)
+
+
+@dataclass(frozen=True)
+class _Images:
+    """The images of one size; they show consecutive classes."""
+
+    jpegs: Sequence[bytes]
+    first_class: int
+
+
+def compare_checkouts(checkouts: Sequence[Checkout], plan: Plan, folder: Path, report: Report) -> list[CheckoutResults]:
+    images = _make_images(plan.loads)
+    results = []
+    for classes in plan.classes:
+        shown = [jpeg for some in images.values() for jpeg in some.jpegs]
+        prototypes = make_prototypes(plan.backbone, shown, classes)
+        with ExitStack() as stack:
+            running = _start_all(checkouts, plan.backbone, prototypes, folder / str(classes), stack)
+            report(f"{len(running)} servers with {classes} classes are up")
+            for load in plan.loads:
+                found = CheckoutResults(classes, str(load), {server.name: [] for server in running})
+                _measure_rounds(found, running, images[load.images], plan, load, report)
+                results.append(found)
     return results
 
 
-def _summary(found: dict[str, list[Any]]) -> dict[str, Any]:
-    rates = {name: [one["answers"] / one["seconds"] for one in rounds] for name, rounds in found.items()}
-    ratios = [after / before for before, after in zip(rates["before"], rates["after"], strict=True)]
-    return {
-        "ratio": round(statistics.median(ratios), 3),
-        "rounds": [round(ratio, 3) for ratio in ratios],
-        "answers_per_second": {name: round(statistics.median(own), 1) for name, own in rates.items()},
-        "p99": {name: statistics.median(one["latencies"][2] for one in rounds) for name, rounds in found.items()},
-        "wrong": {name: sum(one["wrong"] for one in rounds) for name, rounds in found.items()},
-    }
+def _make_images(loads: Sequence[CheckoutLoad]) -> dict[str, _Images]:
+    images: dict[str, _Images] = {}
+    first_class = 1
+    for kind in dict.fromkeys(load.images for load in loads):
+        size, count = IMAGES[kind]
+        images[kind] = _Images(jpegs(size, count), first_class)
+        first_class += count
+    return images
 
 
-def _commit(checkout: Path) -> str:
-    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def _start_all(
+    checkouts: Sequence[Checkout], backbone: str, prototypes: Tensor, folder: Path, stack: ExitStack
+) -> list[Server]:
+    """All are paused."""
+    homes = [folder / checkout.name for checkout in checkouts]
+    make_home(homes[0], backbone, prototypes, checkout=checkouts[0])
+    running = []
+    for checkout, home in zip(checkouts, homes, strict=True):
+        if home is not homes[0]:
+            copy_home(homes[0], home)
+        running.append(stack.enter_context(servers.protoquad(home, backbone, checkout=checkout)))
+        running[-1].pause()
+    return running
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.load.checkouts", description=__doc__)
-    parser.add_argument("before", type=Path, help="a checkout, made with `git worktree add`")
-    parser.add_argument("after", type=Path, help="another one")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
-    parser.add_argument("--out", type=Path, help="where to write the figures")
-    chosen = parser.parse_args()
-    commits = {"before": _commit(chosen.before), "after": _commit(chosen.after)}
-    results = compared(chosen.before.resolve(), chosen.after.resolve(), chosen.rounds, chosen.seconds)
-    if chosen.out:
-        command = f"python -m bench.load.checkouts BEFORE AFTER --rounds {chosen.rounds} --seconds {chosen.seconds:g}"
-        chosen.out.write_text(json.dumps({"command": command, "commits": commits, "loads": results}, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def _measure_rounds(
+    results: CheckoutResults, running: Sequence[Server], images: _Images, plan: Plan, load: CheckoutLoad, report: Report
+) -> None:
+    """Every second round is in reverse order, so that none is always first."""
+    wanted = Load(plan.seconds, plan.warm, callers=load.callers)
+    for number in range(plan.rounds):
+        for server in running if number % 2 == 0 else reversed(running):
+            with server.awake():
+                result = measure(server, images.jpegs, wanted, first_class=images.first_class)
+            results.rounds[server.name].append(result)
+            report(f"{results.classes} classes, {load}, round {number + 1}, {server.name}: {result}")
+    results.megabytes = {server.name: round(server.resident_megabytes()) for server in running}

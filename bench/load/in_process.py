@@ -1,4 +1,4 @@
-"""The in-process limit as the benchmarks ask for it: a process of its own that waits, at no cost, for its turn."""
+"""The in-process limit as benchmarks use it: a process of its own that waits for its turn and uses no CPU meanwhile."""
 
 import base64
 import contextlib
@@ -8,41 +8,41 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.load.limit import What
+from bench.load.in_process_main import Quantity
 
 
 class InProcess:
-    """What could be reached with no HTTP."""
+    """The speed without HTTP."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def measured(self, what: What, *, warm: float, seconds: float) -> float:
-        self._say({"what": what, "warm": warm, "seconds": seconds})
-        return self.heard()
+    def measure(self, quantity: Quantity, *, warm: float, seconds: float) -> float:
+        self._send({"quantity": quantity, "warm": warm, "seconds": seconds})
+        return self._receive()
 
-    def _say(self, what: object) -> None:
+    def _send(self, message: object) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # that it has ended is told by what is heard
-            self._process.stdin.write(json.dumps(what) + "\n")
+        with contextlib.suppress(BrokenPipeError):  # receiving then reports that the process has ended
+            self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
 
-    def heard(self) -> float:
+    def _receive(self) -> float:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the in-process limit ended with code {self._process.wait()}; its errors stand above")
+            raise RuntimeError(f"the in-process limit ended with code {self._process.wait()}; see its errors above")
         return float(line)
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, backbone: str, prototypes: Path, pictures: Sequence[bytes]) -> "Iterator[InProcess]":
-        command = [sys.executable, "-m", "bench.load.limit", backbone, str(prototypes)]
+    def start(cls, backbone: str, prototypes: Path, images: Sequence[bytes]) -> "Iterator[InProcess]":
+        command = [sys.executable, "-m", "bench.load.in_process_main", backbone, str(prototypes)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             try:
-                found = cls(process)
-                found._say([base64.b64encode(picture).decode() for picture in pictures])
-                found.heard()
-                yield found
+                started = cls(process)
+                started._send([base64.b64encode(image).decode() for image in images])
+                started._receive()
+                yield started
             finally:
                 process.kill()

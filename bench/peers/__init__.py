@@ -1,1 +1,1 @@
-"""Servers that others would have written, small and fair: the same backbone, classifier and decoder as ours."""
+"""Servers to compare with: small, with the same backbone, classifier and decoder as the service."""

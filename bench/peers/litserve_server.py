@@ -1,4 +1,4 @@
-"""LitServe as its users would set it up for a CPU: its own batching on, one worker that uses all cores.
+"""LitServe in its usual configuration for a CPU: its batching on, one worker that uses all cores.
 
 `python -m bench.peers.litserve_server PORT BACKBONE PROTOTYPES`.
 """
@@ -12,10 +12,10 @@ import torch
 from fastapi import Request
 from torch import Tensor
 
-from bench.peers.classifier import Classifier
+from bench.peers.torch_classifier import Classifier
 
-BATCH = 8  # on a CPU a larger batch is no faster per picture, and each waits longer
-SECONDS_TO_FILL = 0.005  # a batch is not waited for longer than a fraction of what computing it takes
+BATCH = 8  # on a CPU a larger batch is not faster per image, and each image waits longer
+SECONDS_TO_FILL = 0.005  # a small part of the time that a batch takes to compute
 
 
 class Api(litserve.LitAPI):  # type: ignore[misc]  # it carries no annotations
@@ -29,8 +29,8 @@ class Api(litserve.LitAPI):  # type: ignore[misc]  # it carries no annotations
         self.classifier = Classifier(self.backbone, Path(self.prototypes))
 
     def decode_request(self, request: Request, **_: Any) -> Tensor:
-        form: Any = request  # declared as a request, which makes LitServe read the form and hand on what it holds
-        return self.classifier.picture(form["image"].file.read())
+        form: Any = request  # declared as a request, so LitServe reads the form and passes its content
+        return self.classifier.input_of(form["image"].file.read())
 
     def batch(self, inputs: list[Tensor]) -> Tensor:
         return torch.stack(inputs)
@@ -48,5 +48,6 @@ class Api(litserve.LitAPI):  # type: ignore[misc]  # it carries no annotations
 if __name__ == "__main__":
     port, backbone, prototypes = sys.argv[1:]
     api = Api(backbone, prototypes, max_batch_size=BATCH, batch_timeout=SECONDS_TO_FILL)
-    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1)  # a second would halve the cores of each
+    # A second worker would halve the cores of each.
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1)
     server.run(host="127.0.0.1", port=int(port), generate_client_file=False, log_level="warning")

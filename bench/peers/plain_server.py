@@ -1,7 +1,7 @@
-"""Plain FastAPI and torch without batching: the first thing that everybody writes.
+"""Plain FastAPI and torch without batching: the obvious first version of such a service.
 
 `python -m bench.peers.plain_server PORT BACKBONE PROTOTYPES`. The route is a plain function, so FastAPI runs requests
-in threads side by side; each classifies its own picture.
+in parallel threads; each classifies its own image.
 """
 
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI, UploadFile
 
-from bench.peers.classifier import Classifier
+from bench.peers.torch_classifier import Classifier
 
 
 def create_app(classifier: Classifier) -> FastAPI:
@@ -18,8 +18,8 @@ def create_app(classifier: Classifier) -> FastAPI:
 
     @app.post("/predict")
     def predict(image: UploadFile) -> dict[str, int]:
-        picture = classifier.picture(image.file.read())
-        return {"class_id": classifier.classes(picture[None])[0]}
+        inputs = classifier.input_of(image.file.read())
+        return {"class_id": classifier.classes(inputs[None])[0]}
 
     return app
 

@@ -1,18 +1,20 @@
-"""The registry of backbones: one name, one network with its trunk/tail cut, framing and normalisation."""
+"""The registry of backbones: one name, one network with its trunk/tail cut, framing and normalisation.
+
+Builds architectures and loads tensors that it is given. Finding pretrained weights is up to `engine.pretrained`.
+"""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-import torch
+from torch import Tensor
 
 from core.backbones import efficientnet_lite, resnet, timm_models
 from core.backbones.backbone import Backbone
 from core.errors import UnknownBackbone
 
-__all__ = ["NAMES", "Backbone", "as_it_comes", "build", "require_known"]
+__all__ = ["NAMES", "Backbone", "build", "require_known"]
 
-_BUILDERS: dict[str, Callable[..., Backbone]] = {
+_BUILDERS: dict[str, Callable[[str, Mapping[str, Tensor] | None], Backbone]] = {
     "efficientnet_lite0": efficientnet_lite.build,
     "efficientnet_lite1": efficientnet_lite.build,
     "efficientnet_lite2": efficientnet_lite.build,
@@ -20,24 +22,16 @@ _BUILDERS: dict[str, Callable[..., Backbone]] = {
     "resnet32": resnet.build_resnet32,
 }
 NAMES = (*_BUILDERS, "timm:<name>")
-_TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_.-]{1,100}")  # it becomes part of a file's name and of a command
+_TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_.-]{1,100}")  # it becomes part of a file name and of a command
 
 
-def build(name: str, *, weights: Path | None = None, pretrained: bool = True) -> Backbone:
-    """The backbone of that name with its pretrained weights, those of a local file, or none."""
+def build(name: str, weights: Mapping[str, Tensor] | None = None) -> Backbone:
+    """Build a backbone with random weights, or with these, named as in the library that the network is from."""
     require_known(name)
-    builder = _BUILDERS.get(name, timm_models.build)
-    return builder(name, weights, pretrained=pretrained)
-
-
-def as_it_comes(name: str) -> Backbone:
-    """The backbone with its own weights; one that has none begins with the same ones in every process."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return build(name)
+    return _BUILDERS.get(name, timm_models.build)(name, weights)
 
 
 def require_known(name: str) -> None:
-    """Raises UnknownBackbone at once; whether timm has the model it is asked for, timm says when it builds it."""
+    """Raise UnknownBackbone; of timm only the form of the name is checked, timm itself checks the model."""
     if name not in _BUILDERS and not _TIMM_NAME.fullmatch(name):
         raise UnknownBackbone(f"there is no backbone '{name[:100]}'; there are {', '.join(NAMES)}")

@@ -10,7 +10,7 @@ from core.images import Framing
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Per-channel mean and spread of the pictures that the weights were trained on, in 0..1."""
+    """Mean and standard deviation per channel of the images that the weights were trained on, in 0..1."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -23,8 +23,8 @@ HALF = Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 class Normalise(nn.Module):
     """First layer of every trunk: bytes in, normalised floats out.
 
-    It sits in the network, not in the image code, so that a picture travels as bytes (a quarter of the memory) and the
-    compiled trunk folds it into its first convolution.
+    It is part of the network, not of the image code, so that an image travels as bytes (a quarter of the memory) and
+    the compiled trunk folds it into its first convolution.
     """
 
     def __init__(self, normalisation: Normalisation) -> None:
@@ -34,13 +34,13 @@ class Normalise(nn.Module):
         self.register_buffer("scale", 1 / (255 * std), persistent=False)
         self.register_buffer("shift", -mean / std, persistent=False)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         scale, shift = self.get_buffer("scale"), self.get_buffer("shift")
-        return pictures.to(scale.dtype) * scale + shift  # (b, 3, s, s)
+        return images.to(scale.dtype) * scale + shift  # (b, 3, s, s)
 
 
 class Backbone(nn.Module):
-    """f = tail ∘ trunk: uint8 pictures (b, 3, s, s) → embeddings (b, dim)."""
+    """f = tail ∘ trunk: uint8 images (b, 3, s, s) → features (b, dim)."""
 
     def __init__(
         self, name: str, framing: Framing, dim: int, trunk: nn.Module, tail: nn.Module, *, pretrained: bool
@@ -54,9 +54,9 @@ class Backbone(nn.Module):
         self.pretrained = pretrained
         self.eval()
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        embeddings: Tensor = self.tail(self.trunk(pictures))
-        return embeddings
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.tail(self.trunk(images))
+        return features
 
     @property
     def parameter_count(self) -> int:

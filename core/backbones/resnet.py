@@ -1,6 +1,6 @@
 """The paper's two networks: ResNet-18 for CUB-200 and the 32-layer CIFAR ResNet."""
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,42 +8,33 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from core.backbones.backbone import IMAGENET, Backbone, Normalisation, Normalise
-from core.backbones.weights import load_by_name, read_weights, without
-from core.errors import WeightsMissing
+from core.backbones.weights import load_by_name, without
 from core.images import Framing
 from core.torchvision_ops import make_torchvision_importable
 
 CIFAR = Normalisation((0.5071, 0.4866, 0.4409), (0.2673, 0.2564, 0.2762))
 
 
-def build_resnet18(name: str, weights: Path | None, *, pretrained: bool) -> Backbone:
-    """torchvision's ResNet-18; its ImageNet weights are downloaded where that is possible."""
+def build_resnet18(name: str, weights: Mapping[str, Tensor] | None) -> Backbone:
+    """torchvision's ResNet-18."""
     make_torchvision_importable()
-    from torchvision.models import ResNet18_Weights, resnet18
+    from torchvision.models import resnet18
 
     model: Any = resnet18(weights=None)
     if weights is not None:
-        load_by_name(without(model, "fc"), read_weights(weights), weights.name)
-    elif pretrained:
-        try:
-            model.load_state_dict(ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False))
-        except OSError as error:
-            raise WeightsMissing(
-                f"the ImageNet weights of {name} could not be downloaded ({error}); give a local file instead"
-            ) from error
+        load_by_name(without(model, "fc"), weights)
     stem = (model.conv1, model.bn1, model.relu, model.maxpool)
     trunk = nn.Sequential(Normalise(IMAGENET), *stem, model.layer1, model.layer2, model.layer3)
     tail = nn.Sequential(model.layer4, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     framing = Framing(size=224, resample="bilinear")
-    return Backbone(name, framing, 512, trunk, tail, pretrained=pretrained or weights is not None)
+    return Backbone(name, framing, 512, trunk, tail, pretrained=weights is not None)
 
 
-def build_resnet32(name: str, weights: Path | None, *, pretrained: bool) -> Backbone:
-    """Three stages of five blocks on 32 px pictures; there are no public weights, so it trains whole."""
-    del pretrained
+def build_resnet32(name: str, weights: Mapping[str, Tensor] | None) -> Backbone:
+    """Three stages of five blocks on 32 px images; without public weights, so that a base session trains it whole."""
     network = CifarResNet(blocks=5)
     if weights is not None:
-        load_by_name(network, read_weights(weights), weights.name)
+        load_by_name(network, weights)
     trunk = nn.Sequential(Normalise(CIFAR), network.stem, network.stage1, network.stage2)
     tail = nn.Sequential(network.stage3, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return Backbone(name, Framing(size=32, crop_ratio=1.0), 64, trunk, tail, pretrained=weights is not None)

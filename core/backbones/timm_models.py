@@ -1,33 +1,29 @@
 """`timm:<name>`: any model of timm, cut where its family has a last stage.
 
 Families whose layers run one after another are cut before the last stage. Any other model is all tail: it works the
-same, only nothing of it is shared between versions or computed once.
+same, but versions share nothing of it and no activation is computed once.
 """
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from core.backbones.backbone import Backbone, Normalisation, Normalise
-from core.backbones.weights import load_by_name, read_weights
-from core.errors import UnknownBackbone, WeightsMissing
+from core.backbones.weights import load_by_name
+from core.errors import UnknownBackbone
 from core.images import Framing
 from core.torchvision_ops import make_torchvision_importable
 
 
-def build(name: str, weights: Path | None, *, pretrained: bool) -> Backbone:
-    make_torchvision_importable()
+def build(name: str, weights: Mapping[str, Tensor] | None) -> Backbone:
+    model_name = require_model(name)
     import timm
 
-    model_name = name.removeprefix("timm:")
-    if not timm.is_model(model_name):
-        near = ", ".join(timm.list_models(f"*{model_name.split('.')[0][:8]}*")[:5]) or "see timm.list_models()"
-        raise UnknownBackbone(f"timm has no model '{model_name}'; names like it: {near}")
-    model = _create(timm, model_name, pretrained=pretrained and weights is None)
+    model = timm.create_model(model_name, pretrained=False, num_classes=0)
     if weights is not None:
-        load_by_name(model, read_weights(weights), weights.name)
+        load_by_name(model, weights)
     config = timm.data.resolve_model_data_config(model)
     normalise = Normalise(Normalisation(tuple(config["mean"]), tuple(config["std"])))
     framing = Framing(
@@ -35,27 +31,22 @@ def build(name: str, weights: Path | None, *, pretrained: bool) -> Backbone:
         crop_ratio=config["crop_pct"],
         resample="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
     )
-    trunk, tail = _cut(model)
+    early, late = _cut(model)
+    trunk, tail = nn.Sequential(normalise, *early), nn.Sequential(*late)
     dim = _embedding_size(model, framing.size)
-    return Backbone(
-        name,
-        framing,
-        dim,
-        nn.Sequential(normalise, *trunk),
-        nn.Sequential(*tail),
-        pretrained=pretrained or weights is not None,
-    )
+    return Backbone(name, framing, dim, trunk, tail, pretrained=weights is not None)
 
 
-def _create(timm: Any, model_name: str, *, pretrained: bool) -> Any:
-    try:
-        return timm.create_model(model_name, pretrained=pretrained, num_classes=0)
-    except (OSError, RuntimeError) as error:
-        if not pretrained:
-            raise
-        raise WeightsMissing(
-            f"the weights of timm's '{model_name}' could not be downloaded; give a local file instead"
-        ) from error
+def require_model(name: str) -> str:
+    """The name of the model within timm; raises UnknownBackbone, with similar names, where timm has no such model."""
+    make_torchvision_importable()
+    import timm
+
+    model_name = name.removeprefix("timm:")
+    if not timm.is_model(model_name):
+        similar = ", ".join(timm.list_models(f"*{model_name.split('.')[0][:8]}*")[:5]) or "see timm.list_models()"
+        raise UnknownBackbone(f"timm has no model '{model_name}'; names like it: {similar}")
+    return model_name
 
 
 def _cut(model: Any) -> tuple[list[nn.Module], list[nn.Module]]:
@@ -77,5 +68,5 @@ def _cut(model: Any) -> tuple[list[nn.Module], list[nn.Module]]:
 
 @torch.no_grad()
 def _embedding_size(model: Any, size: int) -> int:
-    """Asked of the network itself: `num_features` is not what every family's pooled output has."""
+    """Measured on the network itself: in some families `num_features` is not the size of the pooled output."""
     return int(model.eval()(torch.zeros(1, 3, size, size)).shape[1])

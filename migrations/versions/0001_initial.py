@@ -10,15 +10,15 @@ depends_on = None
 
 NAME = sa.String(200)
 MOMENT = sa.DateTime(timezone=True)
-ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts by itself only in a plain INTEGER
+ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite assigns ids only in a plain INTEGER column
 
 
 def upgrade() -> None:
     _create_models()
     _create_sessions()
     _create_classes()
-    _create_pictures("shots")
-    _create_pictures("guard_images")
+    _create_images("shots")
+    _create_images("guard_images")
     _create_versions()
     _create_bank()
     _create_keys()
@@ -140,7 +140,7 @@ def _create_classes() -> None:
     )
 
 
-def _create_pictures(table: str) -> None:
+def _create_images(table: str) -> None:
     op.create_table(
         table,
         sa.Column("id", ID, nullable=False),

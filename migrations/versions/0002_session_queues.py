@@ -1,4 +1,4 @@
-"""Sessions say which workers they wait for."""
+"""Sessions have a queue, which decides which workers may take them."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Shots that are costly to decode keep a small form of themselves."""
+"""Shots that are costly to decode are stored with a smaller copy."""
 
 import sqlalchemy as sa
 from alembic import op

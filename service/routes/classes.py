@@ -10,19 +10,22 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 
-from learners.single_flight import Busy
-from service.abandonment import while_wanted
+from engine.single_flight import Busy
+from learners.taught_answer import Outcome
+from service.app_context import AppContext
 from service.auth import requires
-from service.changes import Outcome
-from service.dependencies import ClassNumber, Cursor, IdempotencyKey, Limit, ModelName, Parts, Service
-from service.errors import request_id, responses
+from service.cancellation import while_wanted
+from service.dependencies import ClassNumber, Context, Cursor, IdempotencyKey, Limit, ModelName
 from service.json_body import json_body, read_json
+from service.problems import responses
+from service.request_middleware import request_id
 from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
-from service.uploads import PICTURES_BODY, SHOTS_BODY, clean_name, read_pictures, read_shots
-from service.watching import seconds_to_next_look
+from service.session_watch import seconds_to_next_poll
+from service.uploads import IMAGES_BODY, SHOTS_BODY, read_images, read_shots
 from store import catalogue, classes, sessions
 from store.catalogue import DEFAULT
 from store.models import SessionId
+from store.names import class_name
 from store.outages import is_outage
 
 router = APIRouter(tags=["classes"])
@@ -46,15 +49,14 @@ _TAUGHT: dict[int | str, dict[str, Any]] = {
     summary="Teach a class",
 )
 async def teach(
-    request: Request, service: Service, model: ModelName, key: IdempotencyKey, prefer: Prefer = None
+    request: Request, context: Context, model: ModelName, key: IdempotencyKey, prefer: Prefer = None
 ) -> Response:
-    """Teach a class with 1 to 100 pictures; five are advised. It is servable when the answer arrives."""
+    """Teach a class with 1 to 100 images; five are advised. It is servable when the answer arrives."""
     seconds = waiting_time(prefer)
-    shots = await read_shots(request, max_images=service.settings.max_shots)
-    name = clean_name(shots.name)
-    teaching = service.teacher.teach(model, name, shots.pictures, request_id(request) or "", key)
-    outcome = await while_wanted(request, teaching, service.settings.answer_seconds)
-    return await while_wanted(request, _answer(service, model, outcome, seconds), 2 * LONGEST_WAIT)
+    shots = await read_shots(request, max_images=context.settings.max_shots)
+    teaching = context.teacher.teach(model, shots.name, shots.images, request_id(request) or "", key)
+    outcome = await while_wanted(request, teaching, context.settings.answer_seconds)
+    return await while_wanted(request, _answer(context, model, outcome, seconds), 2 * LONGEST_WAIT)
 
 
 @router.post(
@@ -63,23 +65,23 @@ async def teach(
     response_model=TaughtBody,
     responses={**_TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507)},
     dependencies=[Depends(requires("teach"))],
-    openapi_extra={"requestBody": PICTURES_BODY("shots")},
-    summary="Show more pictures of a class",
+    openapi_extra={"requestBody": IMAGES_BODY("shots")},
+    summary="Add shots to a class",
 )
 async def add_shots(
     request: Request,
-    service: Service,
+    context: Context,
     model: ModelName,
     class_id: ClassNumber,
     key: IdempotencyKey,
     prefer: Prefer = None,
 ) -> Response:
-    """More pictures of a class. One that lies far from the others is reported as an outlier, and counted in."""
+    """More shots of a class. One that lies far from the others is reported as an outlier, and still counts."""
     seconds = waiting_time(prefer)
-    uploads = await read_pictures(request, field="shots", max_images=service.settings.max_shots)
-    teaching = service.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key)
-    outcome = await while_wanted(request, teaching, service.settings.answer_seconds)
-    return await while_wanted(request, _answer(service, model, outcome, seconds), 2 * LONGEST_WAIT)
+    uploads = await read_images(request, field="shots", max_images=context.settings.max_shots)
+    teaching = context.teacher.add_shots(model, class_id, uploads, request_id(request) or "", key)
+    outcome = await while_wanted(request, teaching, context.settings.answer_seconds)
+    return await while_wanted(request, _answer(context, model, outcome, seconds), 2 * LONGEST_WAIT)
 
 
 @router.get(
@@ -89,10 +91,10 @@ async def add_shots(
     dependencies=[Depends(requires("predict"))],
     summary="List the classes",
 )
-def list_classes(service: Service, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[ClassBody]:
+def list_classes(context: Context, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[ClassBody]:
     """In the order in which they were taught."""
-    known = service.shelf.current(model).classifier.known_ids
-    with service.database.read() as db:
+    known = context.versions.active(model).classifier.known_ids
+    with context.database.read() as db:
         model_id = catalogue.get(db, model).id
         rows = classes.page(db, model_id, after=cursor or 0, limit=limit + 1)
     items = [ClassBody.of(row, known=row.id in known) for row in rows[:limit]]
@@ -106,9 +108,9 @@ def list_classes(service: Service, model: ModelName, cursor: Cursor, limit: Limi
     dependencies=[Depends(requires("predict"))],
     summary="Show a class",
 )
-def show_class(service: Service, model: ModelName, class_id: ClassNumber) -> ClassBody:
-    known = service.shelf.current(model).classifier.known_ids
-    with service.database.read() as db:
+def show_class(context: Context, model: ModelName, class_id: ClassNumber) -> ClassBody:
+    known = context.versions.active(model).classifier.known_ids
+    with context.database.read() as db:
         return ClassBody.of(classes.get(db, catalogue.get(db, model).id, class_id), known=class_id in known)
 
 
@@ -120,10 +122,11 @@ def show_class(service: Service, model: ModelName, class_id: ClassNumber) -> Cla
     openapi_extra={"requestBody": json_body(Rename)},
     summary="Rename a class",
 )
-async def rename_class(request: Request, service: Service, model: ModelName, class_id: ClassNumber) -> ClassBody:
+async def rename_class(request: Request, context: Context, model: ModelName, class_id: ClassNumber) -> ClassBody:
     """Only the name changes: no new version."""
     body = await read_json(request, Rename)
-    return await service.teacher.rename(model, class_id, clean_name(body.name))
+    row, active = await context.teacher.rename(model, class_id, class_name(body.name))
+    return ClassBody.of(row, known=class_id in active.classifier.known_ids)
 
 
 @router.delete(
@@ -133,9 +136,9 @@ async def rename_class(request: Request, service: Service, model: ModelName, cla
     dependencies=[Depends(requires("teach"))],
     summary="Delete a class",
 )
-async def delete_class(service: Service, model: ModelName, class_id: ClassNumber) -> Response:
-    """Gone from the next version on; its pictures are erased for good."""
-    await service.teacher.delete(model, class_id)
+async def delete_class(context: Context, model: ModelName, class_id: ClassNumber) -> Response:
+    """The next version does not know it; its images are erased permanently."""
+    await context.teacher.delete(model, class_id)
     return Response(status_code=204)
 
 
@@ -145,52 +148,53 @@ def waiting_time(prefer: str | None) -> float:
     return min(float(found.group(1)), LONGEST_WAIT) if found else 0.0
 
 
-async def _answer(service: Parts, model: str, outcome: Outcome, seconds: float) -> Response:
+async def _answer(context: AppContext, model: str, outcome: Outcome, seconds: float) -> Response:
     prefix = "" if model == DEFAULT else f"/models/{model}"
+    body = TaughtBody.model_validate(outcome.answer).model_dump(mode="json", by_alias=True)
     headers = {}
     if outcome.session_id is not None:
         headers["Location"] = f"{prefix}/sessions/{outcome.session_id}"
-    waiters = service.watching.waiters
+    waiters = context.session_watch.waiters
     if not seconds or outcome.session_id is None or waiters.full:  # to wait is a preference, not a right
-        return JSONResponse(outcome.body, 202, headers)
+        return JSONResponse(body, 202, headers)
     headers["Preference-Applied"] = f"wait={seconds:.0f}"
     try:
         with waiters.take():
-            session = await _session_over(service, model, outcome.session_id, seconds)
+            session = await _session_over(context, model, outcome.session_id, seconds)
         if session is None:
-            return JSONResponse(outcome.body, 202, headers)
+            return JSONResponse(body, 202, headers)
         if session.status != "succeeded":  # taught it is, and servable; refined it is not
-            return JSONResponse({**outcome.body, "session": session.model_dump(mode="json")}, 202, headers)
-        return JSONResponse(await run_sync(_as_refined, service, model, outcome, session), 201, headers)
+            return JSONResponse({**body, "session": session.model_dump(mode="json")}, 202, headers)
+        return JSONResponse(await run_sync(_as_refined, context, model, body, session), 201, headers)
     except Exception as error:
         if isinstance(error, Busy) or is_outage(error):  # it is taught all the same; ask for the session later
-            return JSONResponse(outcome.body, 202, headers)
+            return JSONResponse(body, 202, headers)
         raise
 
 
-async def _session_over(service: Parts, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:
+async def _session_over(context: AppContext, model: str, session_id: SessionId, seconds: float) -> SessionBody | None:
     """The session once it is over, if that is in time."""
     began = time.monotonic()
-    model_id = (await run_sync(service.shelf.current, model)).model_id
+    model_id = (await run_sync(context.versions.active, model)).model_id
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not service.stopping:
-                session = await service.watching.session((model_id, session_id))
+            while not context.stopping:
+                session = await context.session_watch.session((model_id, session_id))
                 if session.status in sessions.FINISHED:
                     return session
-                await asyncio.sleep(seconds_to_next_look(time.monotonic() - began))
+                await asyncio.sleep(seconds_to_next_poll(time.monotonic() - began))
     return None
 
 
-def _as_refined(service: Parts, model: str, outcome: Outcome, session: SessionBody) -> dict[str, Any]:
-    """The answer brought up to date: the session's outcome, the class, the version in force."""
-    served = service.shelf.refresh(model)
-    with service.database.read() as db:
-        row = classes.get(db, served.model_id, outcome.body["class"]["id"])
-    body = ClassBody.of(row, known=row.id in served.classifier.known_ids)
+def _as_refined(context: AppContext, model: str, taught: dict[str, Any], session: SessionBody) -> dict[str, Any]:
+    """The answer brought up to date: the session's outcome, the class, the active version."""
+    active = context.versions.refresh(model)
+    with context.database.read() as db:
+        row = classes.get(db, active.model_id, taught["class"]["id"])
+    body = ClassBody.of(row, known=row.id in active.classifier.known_ids)
     return {
-        **outcome.body,
+        **taught,
         "class": body.model_dump(mode="json"),
         "session": session.model_dump(mode="json"),
-        "version": served.number,
+        "version": active.number,
     }

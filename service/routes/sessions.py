@@ -11,19 +11,20 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from service.app_context import AppContext
 from service.auth import requires
-from service.dependencies import Cursor, Limit, ModelName, Parts, Service, SessionInPath
-from service.errors import RETRY_SECONDS, Problem, responses
-from service.request_log import note
+from service.dependencies import Context, Cursor, Limit, ModelName, SessionInPath
+from service.problems import RETRY_SECONDS, Problem, responses
+from service.request_middleware import note
 from service.schemas import Page, SessionBody
-from service.watching import News, Places
+from service.session_watch import News, Places
 from store import catalogue, sessions
 from store.models import SessionEvent, SessionId
 from store.outages import is_outage
 
 router = APIRouter(tags=["sessions"])
 
-SECONDS_BETWEEN_COMMENTS = 15.0  # keeps proxies from closing a stream that has nothing to tell
+SECONDS_BETWEEN_COMMENTS = 15.0  # keeps proxies from closing an idle stream
 SECONDS_TO_SEND = 30.0  # for a reader to make room for the next event
 LONGEST_STREAM = 3600.0  # seconds; a reader that is still there comes back with Last-Event-ID
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Go on after this event.", max_length=20)]
@@ -36,9 +37,9 @@ LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="G
     dependencies=[Depends(requires("predict"))],
     summary="List the sessions",
 )
-def list_sessions(service: Service, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[SessionBody]:
+def list_sessions(context: Context, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[SessionBody]:
     """Newest first."""
-    with service.database.read() as db:
+    with context.database.read() as db:
         rows = sessions.page(db, catalogue.get(db, model).id, before=cursor, limit=limit + 1)
     items = [SessionBody.of(row) for row in rows[:limit]]
     return Page(items=items, next=str(items[-1].id) if len(rows) > limit else None)
@@ -51,8 +52,8 @@ def list_sessions(service: Service, model: ModelName, cursor: Cursor, limit: Lim
     dependencies=[Depends(requires("predict"))],
     summary="Show a session",
 )
-def show_session(service: Service, model: ModelName, session_id: SessionInPath) -> SessionBody:
-    with service.database.read() as db:
+def show_session(context: Context, model: ModelName, session_id: SessionInPath) -> SessionBody:
+    with context.database.read() as db:
         return SessionBody.of(sessions.get(db, catalogue.get(db, model).id, session_id))
 
 
@@ -64,9 +65,9 @@ def show_session(service: Service, model: ModelName, session_id: SessionInPath) 
     dependencies=[Depends(requires("teach"))],
     summary="Cancel a session",
 )
-def cancel_session(service: Service, model: ModelName, session_id: SessionInPath) -> SessionBody:
+def cancel_session(context: Context, model: ModelName, session_id: SessionInPath) -> SessionBody:
     """A queued session ends at once, a running one between two steps. Its classes stay servable as they are."""
-    with service.database.write() as db:
+    with context.database.write() as db:
         return SessionBody.of(sessions.cancel(db, catalogue.get(db, model).id, session_id))
 
 
@@ -84,7 +85,7 @@ def cancel_session(service: Service, model: ModelName, session_id: SessionInPath
     summary="Watch a session",
 )
 async def watch_session(
-    request: Request, service: Service, model: ModelName, session_id: SessionInPath, last: LastEventId = None
+    request: Request, context: Context, model: ModelName, session_id: SessionInPath, last: LastEventId = None
 ) -> StreamingResponse:
     """Server-sent events: `queued`, `running`, `progress`, and how it ended. Reconnect with `Last-Event-ID`.
 
@@ -93,9 +94,9 @@ async def watch_session(
     if last is not None and not (last.isascii() and last.isdigit()):
         detail = f"'{last}' is no event id; send back the id of the last event you saw"
         raise Problem(422, "The Last-Event-ID cannot be used", detail, slug="invalid-parameter")
-    found = await run_sync(show_session, service, model, session_id)
-    events = _events(service, request, SessionId(found.id), -1 if last is None else int(last))
-    return _EventStream(events, service.watching.streams)
+    found = await run_sync(show_session, context, model, session_id)
+    events = _events(context, request, SessionId(found.id), -1 if last is None else int(last))
+    return _EventStream(events, context.session_watch.streams)
 
 
 class _EventStream(StreamingResponse):
@@ -128,15 +129,15 @@ def _too_many_streams(number: int) -> Problem:
     return Problem(503, "Too many event streams", detail, slug="too-many-streams", headers=headers)
 
 
-async def _events(service: Parts, request: Request, session_id: SessionId, seen: int) -> AsyncIterator[str]:
+async def _events(context: AppContext, request: Request, session_id: SessionId, seen: int) -> AsyncIterator[str]:
     """Whatever comes after the event `seen`.
 
     The whole story is read first, whatever was seen of it: from then on all who watch a session ask the same.
     """
     began = said = time.monotonic()
     after: int | None = None
-    while not service.stopping and time.monotonic() - began < LONGEST_STREAM:
-        news = await _news(service, session_id, after)
+    while not context.stopping and time.monotonic() - began < LONGEST_STREAM:
+        news = await _news(context, session_id, after)
         if not requires("predict").still_admits(request):
             return
         after = news.events[-1].id if news.events else after
@@ -148,14 +149,14 @@ async def _events(service: Parts, request: Request, session_id: SessionId, seen:
             yield text
         if news.over:
             return
-        await asyncio.sleep(service.settings.poll_seconds)
+        await asyncio.sleep(context.settings.poll_seconds)
 
 
-async def _news(service: Parts, session_id: SessionId, after: int | None) -> News:
+async def _news(context: AppContext, session_id: SessionId, after: int | None) -> News:
     """A database that is away has no news: the stream goes on when it is back."""
     try:
         async with asyncio.timeout(SECONDS_BETWEEN_COMMENTS):
-            return await service.watching.news((session_id, after))
+            return await context.session_watch.news((session_id, after))
     except Exception as error:
         if isinstance(error, TimeoutError) or is_outage(error):
             return News([], over=False)

@@ -1,10 +1,11 @@
-"""`/versions`: history, and which of it is in force."""
+"""`/versions`: the history of a model, and which version is active."""
 
 from fastapi import APIRouter, Depends, Request
 
 from service.auth import requires
-from service.dependencies import Cursor, Limit, ModelName, Service, VersionInPath
-from service.errors import request_id, responses
+from service.dependencies import Context, Cursor, Limit, ModelName, VersionInPath
+from service.problems import responses
+from service.request_middleware import request_id
 from service.schemas import Page, VersionBody
 from store import catalogue, versions
 
@@ -18,9 +19,9 @@ router = APIRouter(tags=["versions"])
     dependencies=[Depends(requires("predict"))],
     summary="List the versions",
 )
-def list_versions(service: Service, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[VersionBody]:
+def list_versions(context: Context, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[VersionBody]:
     """Newest first."""
-    with service.database.read() as db:
+    with context.database.read() as db:
         row = catalogue.get(db, model)
         found = versions.page(db, row.id, before=cursor, limit=limit + 1)
     items = [VersionBody.of(version, row.head) for version in found[:limit]]
@@ -34,9 +35,9 @@ def list_versions(service: Service, model: ModelName, cursor: Cursor, limit: Lim
     dependencies=[Depends(requires("predict"))],
     summary="Show a version",
 )
-def show_version(service: Service, model: ModelName, number: VersionInPath) -> VersionBody:
+def show_version(context: Context, model: ModelName, number: VersionInPath) -> VersionBody:
     """Kind, parent, classes, accuracy, forgetting, the gate's verdict, and how *unknown* was calibrated."""
-    with service.database.read() as db:
+    with context.database.read() as db:
         row = catalogue.get(db, model)
         return VersionBody.of(versions.get(db, row.id, number), row.head)
 
@@ -48,8 +49,8 @@ def show_version(service: Service, model: ModelName, number: VersionInPath) -> V
     dependencies=[Depends(requires("admin"))],
     summary="Roll back or forward",
 )
-async def activate(request: Request, service: Service, model: ModelName, number: VersionInPath) -> VersionBody:
-    """Put a version in force, on every replica. Classes deleted since do not come back: where it knew some, a
-    version without them is made and put in force instead, of kind `rollback`."""
-    version = await service.teacher.activate(model, number, request_id(request) or "")
+async def activate(request: Request, context: Context, model: ModelName, number: VersionInPath) -> VersionBody:
+    """Make a version the active one, on every replica. Deleted classes do not come back: if it knew some, a version
+    without them is made, of kind `rollback`, and becomes active instead."""
+    version = await context.teacher.activate(model, number, request_id(request) or "")
     return VersionBody.of(version, version.number)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bench.datasets import Session, Stream, load
-from bench.fscil import Bench
+from bench.fscil import RunContext
 from bench.methods import Setup
 from bench.run_folder import Record
 from core import backbones
@@ -19,7 +19,7 @@ from core.progress import Progress, Report
 
 
 class RecordingDisplay:
-    """Remembers what it was told instead of showing it."""
+    """Records the calls instead of showing a bar."""
 
     def __init__(self) -> None:
         self.counted: list[tuple[str, int]] = []
@@ -50,22 +50,22 @@ def stream() -> Stream:
     base_ids = shapes.base.class_ids[:4]
 
     def cut(session: Session, class_ids: tuple[int, ...], train: int, test: int) -> Session:
-        def of(pictures: tuple, most: int) -> tuple:  # type: ignore[type-arg]
-            return tuple(p for c in class_ids for p in [q for q in pictures if q.class_id == c][:most])
+        def of(images: tuple, most: int) -> tuple:  # type: ignore[type-arg]
+            return tuple(p for c in class_ids for p in [q for q in images if q.class_id == c][:most])
 
         return Session(of(session.train, train), of(session.test, test))
 
     base = cut(shapes.base, base_ids, 8, 4)
-    later = [cut(session, session.class_ids[:2], 5, 4) for session in shapes.incremental[:2]]
+    later = [cut(session, session.class_ids[:2], 5, 4) for session in shapes.sessions[1:3]]
     return Stream("shapes", shapes.class_names, (base, *later))
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def context(tmp_path: Path) -> RunContext:
     torch.manual_seed(0)
-    network = backbones.build("resnet32", pretrained=False)
-    # On torch: for so few pictures compiling would take longer than all the rest.
-    return Bench(network, tmp_path / "cache", "shapes", torch.device("cpu"), RecordingDisplay(), engine="torch")
+    network = backbones.build("resnet32")
+    # On torch: for so few images compiling would take longer than all the rest.
+    return RunContext(network, tmp_path / "cache", "shapes", torch.device("cpu"), RecordingDisplay(), engine="torch")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A whole run, small."""
+"""A whole run at a small size."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -6,21 +6,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench.datasets import Picture, Session, Stream
-from bench.fscil import Bench, run
+from bench.datasets import DatasetImage, Session, Stream
+from bench.fscil import RunContext, run
 from bench.methods import METHODS, Setup
 from core.images import centre_view, decode
 from core.progress import Progress
 
 
 def without_reading(stream: Stream, sessions: slice) -> Stream:
-    """The same stream, where reading a picture of these sessions is an error."""
+    """The same stream, where reading an image of these sessions is an error."""
 
-    def locked(pictures: tuple[Picture, ...]) -> tuple[Picture, ...]:
+    def locked(images: tuple[DatasetImage, ...]) -> tuple[DatasetImage, ...]:
         def fail() -> bytes:
-            raise AssertionError("a picture was read again")
+            raise AssertionError("an image was read again")
 
-        return tuple(Picture(picture.key, picture.class_id, fail) for picture in pictures)
+        return tuple(DatasetImage(image.key, image.class_id, fail) for image in images)
 
     kept = list(stream.sessions)
     kept[sessions] = [Session(locked(session.train), locked(session.test)) for session in kept[sessions]]
@@ -28,28 +28,30 @@ def without_reading(stream: Stream, sessions: slice) -> Stream:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_every_session(bench: Bench, stream: Stream, setup: Setup, method: str) -> None:
+def test_every_method_learns_every_session(context: RunContext, stream: Stream, setup: Setup, method: str) -> None:
     """One accuracy for each session, and every class seen so far can be answered."""
-    result = run(bench, stream, replace(setup, method=method))
+    result = run(context, stream, replace(setup, method=method))
 
     assert len(result.evaluation.accuracy) == 3
     assert all(0 <= value <= 100 for value in result.evaluation.accuracy)
     assert {c for session in stream.sessions for c in session.class_ids} >= set(result.last.predicted.tolist())
     assert len(result.last.truth) == sum(len(session.test) for session in stream.sessions)
     assert len(result.seconds) == 3
-    assert bench.display.sessions == [1, 2, 3]  # type: ignore[attr-defined]
+    assert context.display.sessions == [1, 2, 3]  # type: ignore[attr-defined]
 
 
-def test_the_frozen_baseline_equals_nearest_class_mean_by_hand(bench: Bench, stream: Stream, setup: Setup) -> None:
-    """`ncm --metric cosine` on untrained weights: mean of unit features, nearest by cosine, recomputed from scratch."""
+def test_the_frozen_baseline_equals_nearest_class_mean_by_hand(
+    context: RunContext, stream: Stream, setup: Setup
+) -> None:
+    """Untrained weights: the mean of unit features, nearest by cosine, recomputed from scratch."""
     plain = replace(setup, method="ncm", views=0, guard_per_class=0)
     plain = replace(plain, base=replace(plain.base, epochs=0, metric="cosine"))
 
-    result = run(bench, stream, plain)
+    result = run(context, stream, plain)
 
-    def feature(picture: Picture) -> torch.Tensor:
+    def feature(image: DatasetImage) -> torch.Tensor:
         with torch.no_grad():
-            vector = bench.backbone(centre_view(decode(picture.read()), bench.backbone.framing)[None])[0]
+            vector = context.backbone(centre_view(decode(image.read()), context.backbone.framing)[None])[0]
         return vector / vector.norm()
 
     prototypes = {}
@@ -57,27 +59,27 @@ def test_the_frozen_baseline_equals_nearest_class_mean_by_hand(bench: Bench, str
         for class_id in session.class_ids:
             mean = torch.stack([feature(p) for p in session.train if p.class_id == class_id]).mean(0)
             prototypes[class_id] = mean / mean.norm()
-    tests = [picture for session in stream.sessions for picture in session.test]
-    expected = [max(prototypes, key=lambda c, p=picture: float(feature(p) @ prototypes[c])) for picture in tests]
+    tests = [image for session in stream.sessions for image in session.test]
+    expected = [max(prototypes, key=lambda c, p=image: float(feature(p) @ prototypes[c])) for image in tests]
     agreement = sum(e == p for e, p in zip(expected, result.last.predicted.tolist(), strict=True)) / len(tests)
     assert agreement > 0.95  # activations are kept in half precision, which may turn a near tie
 
 
-def test_a_finished_run_is_not_computed_again(bench: Bench, stream: Stream, setup: Setup) -> None:
-    """The same run answers from its folder without reading a picture."""
-    first = run(bench, stream, setup)
+def test_a_finished_run_is_not_computed_again(context: RunContext, stream: Stream, setup: Setup) -> None:
+    """The same run answers from its folder without reading an image."""
+    first = run(context, stream, setup)
 
-    again = run(bench, without_reading(stream, slice(0, 3)), setup)
+    again = run(context, without_reading(stream, slice(0, 3)), setup)
 
     assert first.evaluation == again.evaluation
     assert first.seconds == again.seconds
 
 
-def test_a_stopped_run_goes_on_where_it_was(bench: Bench, stream: Stream, setup: Setup) -> None:
+def test_a_stopped_run_continues_where_it_was(context: RunContext, stream: Stream, setup: Setup) -> None:
     """Interrupted in its last session, a run repeats only that one and ends as if nothing had happened."""
     gone = replace(setup, gate=False)
-    undisturbed = run(bench, stream, gone)
-    steps = bench.display.steps  # type: ignore[attr-defined]
+    undisturbed = run(context, stream, gone)
+    steps = context.display.steps  # type: ignore[attr-defined]
     per_session = gone.incremental.epochs * gone.incremental.episodes
     total = len(steps)
 
@@ -88,7 +90,7 @@ def test_a_stopped_run_goes_on_where_it_was(bench: Bench, stream: Stream, setup:
         if len(steps) == 2 * total - 1:
             raise Stop
 
-    other = replace(bench, cache=bench.cache.parent / "other")
+    other = replace(context, cache=context.cache.parent / "other")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(other.display, "training", lambda _: nullcontext(stop_in_the_last_session))
         with pytest.raises(Stop):
@@ -100,47 +102,47 @@ def test_a_stopped_run_goes_on_where_it_was(bench: Bench, stream: Stream, setup:
     assert len(steps) - before == per_session
 
 
-def test_runs_share_a_base_session(bench: Bench, stream: Stream, setup: Setup) -> None:
+def test_runs_share_a_base_session(context: RunContext, stream: Stream, setup: Setup) -> None:
     """A second method does not train the base session again; a fresh run does."""
-    run(bench, stream, replace(setup, method="ncm"))
-    trained = len(bench.display.steps)  # type: ignore[attr-defined]
+    run(context, stream, replace(setup, method="ncm"))
+    trained = len(context.display.steps)  # type: ignore[attr-defined]
 
-    run(bench, stream, replace(setup, method="teen"))
-    shared = len(bench.display.steps)  # type: ignore[attr-defined]
-    run(bench, stream, replace(setup, method="teen"), fresh=True)
-    fresh = len(bench.display.steps)  # type: ignore[attr-defined]
+    run(context, stream, replace(setup, method="teen"))
+    shared = len(context.display.steps)  # type: ignore[attr-defined]
+    run(context, stream, replace(setup, method="teen"), fresh=True)
+    fresh = len(context.display.steps)  # type: ignore[attr-defined]
 
     assert trained > 0
     assert shared == trained
     assert fresh == 2 * trained
 
 
-def test_what_was_seen_with_other_eyes_is_not_taken_for_the_same(
-    bench: Bench, stream: Stream, setup: Setup, monkeypatch: pytest.MonkeyPatch
+def test_a_changed_image_transform_invalidates_the_cache(
+    context: RunContext, stream: Stream, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where pictures come to be scaled in another way, nothing is taken from what was computed before."""
+    """If images are scaled in another way, nothing computed before is reused."""
     frozen = replace(setup, method="ncm")
-    run(bench, stream, frozen)
-    before = len(bench.display.counted)  # type: ignore[attr-defined]
+    run(context, stream, frozen)
+    before = len(context.display.counted)  # type: ignore[attr-defined]
 
     monkeypatch.setattr("bench.fscil.centre_view", lambda *given: centre_view(*given).roll(1, -2))
-    run(bench, stream, frozen)
+    run(context, stream, frozen)
 
     assert before > 0
-    assert len(bench.display.counted) == 2 * before  # type: ignore[attr-defined]
+    assert len(context.display.counted) == 2 * before  # type: ignore[attr-defined]
 
 
-def test_other_settings_are_another_run(bench: Bench, stream: Stream, setup: Setup) -> None:
+def test_other_settings_are_another_run(context: RunContext, stream: Stream, setup: Setup) -> None:
     """A changed seed does not find the answers of the run before."""
-    run(bench, stream, setup)
-    trained = len(bench.display.steps)  # type: ignore[attr-defined]
+    run(context, stream, setup)
+    trained = len(context.display.steps)  # type: ignore[attr-defined]
 
-    run(bench, stream, replace(setup, incremental=replace(setup.incremental, seed=7)))
+    run(context, stream, replace(setup, incremental=replace(setup.incremental, seed=7)))
 
-    assert len(bench.display.steps) > trained  # type: ignore[attr-defined]
+    assert len(context.display.steps) > trained  # type: ignore[attr-defined]
 
 
 def test_an_unknown_method_is_refused() -> None:
-    """The message lists the methods there are."""
+    """The message lists the known methods."""
     with pytest.raises(ValueError, match="protoquad"):
         Setup(method="magic")

@@ -1,4 +1,4 @@
-"""What others published, and the table and plot beside it."""
+"""Published results, and the table and plot that show them."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     assert "80.0 79.0" in text
 
 
-def test_a_run_of_another_protocol_stands_alone() -> None:
+def test_a_run_of_another_protocol_is_not_compared() -> None:
     """Curves of eleven sessions are not compared with a run of three."""
     text = printed(run_of(3), "cub200")
 
@@ -51,7 +51,7 @@ def test_a_run_of_another_protocol_stands_alone() -> None:
     assert "78.0" in text
 
 
-def test_the_summary_leaves_out_what_there_is_not() -> None:
+def test_the_summary_leaves_out_missing_figures() -> None:
     """A stream with a base session only has no novel classes."""
     alone = Evaluation((80.0,), 80.0, 0.0, 0.0, 80.0, None, None)
 
@@ -59,7 +59,7 @@ def test_the_summary_leaves_out_what_there_is_not() -> None:
     assert "base 80.00" in summary(alone)
 
 
-def test_the_plot_is_a_picture(tmp_path: Path) -> None:
+def test_the_plot_is_an_image(tmp_path: Path) -> None:
     """With and without published curves."""
     for dataset in ("cub200", "shapes"):
         file = tmp_path / f"{dataset}.png"

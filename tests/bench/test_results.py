@@ -1,4 +1,4 @@
-"""What a result file says about its run."""
+"""What a result file contains about its run."""
 
 import sys
 
@@ -9,9 +9,11 @@ from bench import results
 
 def test_the_command_names_no_path_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader can repeat it with a folder of their own."""
-    monkeypatch.setattr(sys, "argv", ["/opt/protoquad", "bench", "fscil", "--data", "/data/birds/cub200", "-B", "5"])
+    arguments = ["--data", "/data/birds/cub200", "--set", "cache=/home/anna/cache", "--set", "base.copies=5"]
+    monkeypatch.setattr(sys, "argv", ["/opt/protoquad", "bench", "fscil", *arguments])
 
-    assert results.command() == "protoquad bench fscil --data cub200 -B 5"
+    expected = "protoquad bench fscil --data cub200 --set cache=cache --set base.copies=5"
+    assert results.command() == expected
 
 
 def test_the_machine_is_described() -> None:

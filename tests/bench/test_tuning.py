@@ -2,55 +2,55 @@
 
 from dataclasses import replace
 
-from bench.datasets import Picture, Session, load
-from bench.fscil import Bench
+from bench.datasets import DatasetImage, Session, load
+from bench.fscil import RunContext
 from bench.methods import Setup
 from bench.tuning import Trial, compare
 
 
-def test_tuning_reads_no_test_picture(bench: Bench, setup: Setup) -> None:
-    """Every picture read is a training picture of the base session; reading any other is an error."""
+def test_tuning_reads_no_test_image(context: RunContext, setup: Setup) -> None:
+    """Every image read is a training image of the base session; reading any other is an error."""
     shapes = load("shapes")
     read: set[str] = set()
 
-    def watched(picture: Picture) -> Picture:
+    def watched(image: DatasetImage) -> DatasetImage:
         def note() -> bytes:
-            read.add(picture.key)
-            return picture.read()
+            read.add(image.key)
+            return image.read()
 
-        return Picture(picture.key, picture.class_id, note)
+        return DatasetImage(image.key, image.class_id, note)
 
-    def locked(picture: Picture) -> Picture:
+    def locked(image: DatasetImage) -> DatasetImage:
         def fail() -> bytes:
-            raise AssertionError(f"the test picture {picture.key} was read")
+            raise AssertionError(f"the test image {image.key} was read")
 
-        return Picture(picture.key, picture.class_id, fail)
+        return DatasetImage(image.key, image.class_id, fail)
 
     base = Session(tuple(map(watched, shapes.base.train)), tuple(map(locked, shapes.base.test)))
     candidates = [(("a",), setup), (("b",), replace(setup, method="ncm"))]
 
-    trials = compare(bench, base, candidates, partitions=1, base_classes=6, tried=lambda _: None)
+    trials = compare(context, base, candidates, partitions=1, base_classes=6, report=lambda _: None)
 
     assert {trial.settings for trial in trials} == {("a",), ("b",)}
     assert read
-    assert read <= {picture.key for picture in base.train}
+    assert read <= {image.key for image in base.train}
 
 
-def test_the_best_candidate_comes_first(bench: Bench, setup: Setup) -> None:
-    """Sorted by the mean of base and novel accuracy, and told one by one as they are tried."""
+def test_the_best_candidate_comes_first(context: RunContext, setup: Setup) -> None:
+    """Sorted by the mean of base and novel accuracy, and reported one by one."""
     base = load("shapes").base
     wrecked = replace(setup, gate=False, incremental=replace(setup.incremental, learning_rate=3.0))
-    heard: list[Trial] = []
+    reported: list[Trial] = []
 
     trials = compare(
-        bench,
+        context,
         base,
         [(("wrecked",), wrecked), (("frozen",), replace(setup, method="ncm"))],
         partitions=1,
         base_classes=6,
-        tried=heard.append,
+        report=reported.append,
     )
 
-    assert [trial.settings for trial in heard] == [("wrecked",), ("frozen",)]
+    assert [trial.settings for trial in reported] == [("wrecked",), ("frozen",)]
     assert [trial.settings for trial in trials] == [("frozen",), ("wrecked",)]
     assert trials[0].score == (trials[0].base + trials[0].novel) / 2

@@ -1,4 +1,4 @@
-"""What the tests of the core share: a small network, seeded pictures it can tell apart, and one base session."""
+"""What the tests of the core share: a small network, seeded images it can tell apart, and one base session."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -11,19 +11,19 @@ from torch import Tensor, nn
 
 from core.backbones import Backbone, build
 from core.base_session import BaseConfig, base_session
-from core.classifier import NearestClassMean
+from core.classifier import Certainty, NearestClassMean
 from core.guard import hold_out
 from core.incremental_session import IncrementalConfig
 from core.losses import Margins
 from core.state import LearnerState, with_weights
 from core.views import LabelledViews
 
-NOISE = 120.0  # hard enough that learning shows: an untrained network is right on two pictures of three
+NOISE = 120.0  # hard enough that learning shows: an untrained network is right on two images of three
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A network after its base session, and the pictures that went into it."""
+    """A network after its base session, and the images that went into it."""
 
     config: BaseConfig
     training: LabelledViews  # behind the trunk, as all of these
@@ -34,8 +34,8 @@ class World:
 
 
 @pytest.fixture(scope="session")
-def pictures() -> Callable[..., LabelledViews]:
-    """Draws seeded uint8 pictures (n, views, 3, 32, 32): a class is a coarse colour pattern in much noise."""
+def images() -> Callable[..., LabelledViews]:
+    """Draws seeded uint8 images (n, views, 3, 32, 32): a class is a coarse colour pattern in much noise."""
 
     def draw(
         class_ids: Iterable[int], per_class: int, *, views: int = 1, seed: int = 0, noise: float = NOISE
@@ -56,25 +56,19 @@ def pictures() -> Callable[..., LabelledViews]:
 
 @pytest.fixture(scope="session")
 def backbone() -> Backbone:
-    """ResNet-32 with seeded random weights. Shared, so whoever changes it breaks the others."""
+    """ResNet-32 with seeded random weights. Shared, so no test may change it."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
         return build("resnet32")
 
 
 @pytest.fixture(scope="session")
-def lite0() -> Backbone:
-    """The default backbone with its packaged ImageNet weights."""
-    return build("efficientnet_lite0")
-
-
-@pytest.fixture(scope="session")
-def activations(backbone: Backbone, pictures: Callable[..., LabelledViews]) -> Callable[..., LabelledViews]:
-    """Draws the same pictures as `pictures` does, behind the trunk."""
+def activations(backbone: Backbone, images: Callable[..., LabelledViews]) -> Callable[..., LabelledViews]:
+    """Draws the same images as `images` does, behind the trunk."""
 
     @torch.no_grad()
     def draw(class_ids: Iterable[int], per_class: int, **options: float) -> LabelledViews:
-        drawn = pictures(class_ids, per_class, **options)
+        drawn = images(class_ids, per_class, **options)
         outputs = backbone.trunk(drawn.inputs.flatten(0, 1))
         return LabelledViews(outputs.unflatten(0, drawn.inputs.shape[:2]), drawn.labels)
 
@@ -83,7 +77,7 @@ def activations(backbone: Backbone, pictures: Callable[..., LabelledViews]) -> C
 
 @pytest.fixture(scope="session")
 def world(backbone: Backbone, activations: Callable[..., LabelledViews]) -> World:
-    """Six base classes, their ids neither from nought nor without gaps, learned for three epochs."""
+    """Six base classes, their ids neither from zero nor without gaps, trained for three epochs."""
     class_ids = (3, 4, 7, 11, 12, 19)
     drawn = activations(class_ids, 24, views=2)
     training, guard = (drawn.select(rows) for rows in hold_out(drawn.labels, per_class=2))
@@ -102,14 +96,14 @@ def world(backbone: Backbone, activations: Callable[..., LabelledViews]) -> Worl
         copies=3,
         seed=0,
     )
-    state = base_session(backbone, training, config, guard=guard)
+    state = base_session(backbone, training, config).state
     test = activations(class_ids, 20, seed=99)
     return World(config, training, guard, test, state, with_weights(backbone, state.weights))
 
 
 @pytest.fixture(scope="session")
 def gentle() -> IncrementalConfig:
-    """A session that learns on these pictures; a thousand times its rate is ruin."""
+    """A session that learns on these images; a thousand times its rate is ruin."""
     return IncrementalConfig(
         epochs=4,
         episodes=5,
@@ -135,11 +129,11 @@ def gentle() -> IncrementalConfig:
 
 @pytest.fixture(scope="session")
 def accuracy() -> Callable[[Backbone, LearnerState, LabelledViews], float]:
-    """Share of pictures whose centre view is nearest to its own class."""
+    """Share of images whose centre view is nearest to its own class."""
 
     @torch.no_grad()
     def of(network: Backbone, state: LearnerState, views: LabelledViews) -> float:
-        answers = NearestClassMean(state.space, state.bank, state.certainty).nearest(network.tail(views.inputs[:, 0]))
+        answers = NearestClassMean(state.space, state.bank, Certainty()).nearest(network.tail(views.inputs[:, 0]))
         return sum(a == b for a, b in zip(answers, views.labels.tolist(), strict=True)) / len(views)
 
     return of
@@ -147,11 +141,11 @@ def accuracy() -> Callable[[Backbone, LearnerState, LabelledViews], float]:
 
 @pytest.fixture(scope="session")
 def bits() -> Callable[[nn.Module | LearnerState | Mapping[str, Tensor]], dict[str, object]]:
-    """Everything there is in a module, a state or a table of tensors, comparable bit by bit."""
+    """All content of a module, a state or a table of tensors, comparable bit by bit."""
 
     def of(thing: nn.Module | LearnerState | Mapping[str, Tensor]) -> dict[str, object]:
         if isinstance(thing, LearnerState):
-            named = {"backbone": thing.backbone, "metric": thing.space.metric, "certainty": thing.certainty}
+            named = {"backbone": thing.backbone, "metric": thing.space.metric}
             return {**named, "class_ids": thing.bank.class_ids, **of(_tensors(thing))}
         tensors = thing.state_dict() if isinstance(thing, nn.Module) else thing
         return {name: _digest(tensor) for name, tensor in tensors.items()}

@@ -19,7 +19,7 @@ from core.errors import DuplicateClass, UnknownClass, WrongShape
 
 DIM = 4
 CAPACITY = 3
-IDS = (ClassId(61), ClassId(7), ClassId(1000), ClassId(60))  # neither from nought, nor in order, nor without gaps
+IDS = (ClassId(61), ClassId(7), ClassId(1000), ClassId(60))  # neither from zero, nor in order, nor without gaps
 NAN = float("nan")
 
 
@@ -219,18 +219,6 @@ def test_nothing_added_changes_nothing() -> None:
     assert same(empty, empty.with_copies(vectors(0)))
 
 
-def test_more_shots_start_a_class_anew_and_leave_the_others() -> None:
-    """The class has one copy, a new c0 and its new number of shots."""
-    bank = taught()
-
-    later = bank.with_shots(IDS[1], vectors(1, seed=8)[0], 11)
-
-    assert same(bank.without([IDS[1]]), later.without([IDS[1]]))
-    assert same(
-        PrototypeBank.empty(DIM, CAPACITY).with_classes([IDS[1]], vectors(1, seed=8), [11]), later.only([IDS[1]])
-    )
-
-
 def test_classes_taught_one_at_a_time_equal_classes_taught_at_once() -> None:
     """How a lesson is cut does not change what is remembered, now or later."""
     single = PrototypeBank.empty(DIM, CAPACITY)
@@ -273,7 +261,6 @@ def test_a_class_is_given_only_once() -> None:
         lambda bank: bank.rows([ClassId(7), ClassId(8)]),
         lambda bank: bank.without([ClassId(8)]),
         lambda bank: bank.only([ClassId(60), ClassId(8)]),
-        lambda bank: bank.with_shots(ClassId(8), vectors(1)[0], 3),
         lambda bank: bank.without(IDS).rows([ClassId(8)]),
     ],
 )
@@ -299,14 +286,6 @@ def test_prototypes_of_a_wrong_shape_are_refused(wrong: Tensor) -> None:
         bank.with_copies(wrong)
 
 
-def test_a_prototype_of_a_wrong_shape_is_refused_for_more_shots() -> None:
-    """One vector of the backbone's size."""
-    bank = taught()
-
-    with pytest.raises(WrongShape, match="are needed"):
-        bank.with_shots(IDS[0], vectors(1, dim=DIM - 1)[0], 3)
-
-
 @pytest.mark.parametrize("number", [NAN, float("inf"), -float("inf")])
 def test_a_prototype_that_is_not_finite_is_refused(number: float) -> None:
     """One bad number would win or lose every comparison."""
@@ -317,13 +296,11 @@ def test_a_prototype_that_is_not_finite_is_refused(number: float) -> None:
         bank.with_classes([ClassId(3), ClassId(4)], wrong, [1, 1])
     with pytest.raises(WrongShape, match="not finite"):
         bank.with_copies(wrong)
-    with pytest.raises(WrongShape, match="not finite"):
-        bank.with_shots(IDS[0], wrong[1], 3)
 
 
 @pytest.mark.parametrize("shots", [[], [1], [1, 1, 1], [1, 0], [-1, 1]])
 def test_every_new_class_needs_a_count_of_shots(shots: list[int]) -> None:
-    """As many counts as classes, and a picture at least behind each."""
+    """As many counts as classes, and an image at least behind each."""
     with pytest.raises(WrongShape, match="shot counts"):
         taught().with_classes([ClassId(3), ClassId(4)], vectors(2), shots)
 
@@ -341,7 +318,6 @@ def test_every_new_class_needs_a_count_of_shots(shots: list[int]) -> None:
         lambda bank: bank.only(IDS),
         lambda bank: bank.only([IDS[3], IDS[0]]),
         lambda bank: bank.with_copies(vectors(4, seed=9)),
-        lambda bank: bank.with_shots(IDS[2], vectors(1, seed=9)[0], 12),
     ],
 )
 def test_learning_returns_a_new_bank_and_leaves_the_old(learn: Callable[[PrototypeBank], PrototypeBank]) -> None:
@@ -454,7 +430,7 @@ class Lessons(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     def show_more(self, data: st.DataObject, point: list[float], count: int) -> None:
         class_id = data.draw(st.sampled_from(list(self.model)))
-        self.become(self.bank.with_shots(class_id, torch.tensor(point), count))
+        self.become(self.bank.without([class_id]).with_classes([class_id], torch.tensor([point]), [count]))
         del self.model[class_id]
         self.model[class_id] = Known(point, [point], count)
 

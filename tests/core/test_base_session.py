@@ -9,12 +9,11 @@ import torch
 
 from core.backbones import Backbone
 from core.base_session import BaseConfig, base_session
-from core.classifier import Certainty, NearestClassMean
 from core.errors import NoImages, SessionCancelled
 from core.progress import Progress
 from core.space import METRICS, Metric
 from core.state import LearnerState, with_weights
-from core.views import LabelledViews
+from core.views import LabelledViews, Scope, trainable_part
 
 Bits = Callable[[object], dict[str, object]]
 Draw = Callable[..., LabelledViews]
@@ -22,7 +21,7 @@ Draw = Callable[..., LabelledViews]
 
 @pytest.fixture(scope="module")
 def few(activations: Draw) -> LabelledViews:
-    """Three classes of four pictures: two batches of six."""
+    """Three classes of four images: two batches of six."""
     return activations([5, 8, 9], 4, views=2)
 
 
@@ -35,11 +34,11 @@ def floating(state: LearnerState) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in state.weights.items() if tensor.is_floating_point()}
 
 
-def test_it_learns_to_tell_held_out_pictures_apart(
+def test_it_learns_to_tell_held_out_images_apart(
     backbone: Backbone, world: Any, accuracy: Callable[..., float]
 ) -> None:
     """Far above chance, and above the untrained network."""
-    untrained = base_session(backbone, world.training, replace(world.config, epochs=0))
+    untrained = base_session(backbone, world.training, replace(world.config, epochs=0)).state
 
     before = accuracy(backbone, untrained, world.test)
     after = accuracy(world.network, world.state, world.test)
@@ -48,7 +47,7 @@ def test_it_learns_to_tell_held_out_pictures_apart(
     assert after > before + 0.1
 
 
-def test_prototypes_are_means_over_pictures_and_views_under_the_trained_network(world: Any) -> None:
+def test_prototypes_are_means_over_images_and_views_under_the_trained_network(world: Any) -> None:
     """Recomputed class by class; the first prototype is also c0, and the only copy."""
     bank, space = world.state.bank, world.state.space
     for class_id in world.training.class_ids:
@@ -70,16 +69,14 @@ def test_the_given_backbone_is_left_alone(
     """Bit for bit, and still in evaluation mode, whatever the session trains."""
     before = bits(backbone)
 
-    state = base_session(backbone, few, short)
+    state = base_session(backbone, few, short).state
 
     assert bits(backbone) == before
     assert not any(module.training for module in backbone.modules())
     assert bits(with_weights(backbone, state.weights)) != before
 
 
-def test_the_given_pictures_are_left_alone(
-    backbone: Backbone, few: LabelledViews, short: BaseConfig, bits: Bits
-) -> None:
+def test_the_given_images_are_left_alone(backbone: Backbone, few: LabelledViews, short: BaseConfig, bits: Bits) -> None:
     """They are read, never written."""
     before = bits({"inputs": few.inputs, "labels": few.labels})
 
@@ -90,7 +87,7 @@ def test_the_given_pictures_are_left_alone(
 
 def test_only_the_tail_is_trained(backbone: Backbone, few: LabelledViews, short: BaseConfig, bits: Bits) -> None:
     """The state names every tensor of the tail and none of the trunk."""
-    state = base_session(backbone, few, replace(short, scope="tail"))
+    state = base_session(backbone, few, replace(short, scope="tail")).state
 
     tail = {name for name in backbone.state_dict() if name.startswith("tail.")}
     original = bits(backbone)
@@ -98,9 +95,9 @@ def test_only_the_tail_is_trained(backbone: Backbone, few: LabelledViews, short:
     assert all(digest != original[name] for name, digest in bits(state.weights).items())
 
 
-def test_the_whole_network_can_be_trained(backbone: Backbone, pictures: Draw, short: BaseConfig, bits: Bits) -> None:
-    """With scope `all` the session takes the pictures themselves and moves the trunk too."""
-    state = base_session(backbone, pictures([5, 8], 3), replace(short, scope="all", epochs=1))
+def test_the_whole_network_can_be_trained(backbone: Backbone, images: Draw, short: BaseConfig, bits: Bits) -> None:
+    """With scope `all` the session takes the images themselves and moves the trunk too."""
+    state = base_session(backbone, images([5, 8], 3), replace(short, scope="all", epochs=1)).state
 
     original = bits(backbone)
     moved = {name for name, digest in bits(state.weights).items() if digest != original[name]}
@@ -110,7 +107,7 @@ def test_the_whole_network_can_be_trained(backbone: Backbone, pictures: Draw, sh
 
 def test_no_epochs_keep_the_weights(backbone: Backbone, few: LabelledViews, short: BaseConfig) -> None:
     """The state carries none, so the backbone's own are used; the classes are there all the same."""
-    state = base_session(backbone, few, replace(short, epochs=0))
+    state = base_session(backbone, few, replace(short, epochs=0)).state
 
     assert dict(state.weights) == {}
     assert state.bank.class_ids == (5, 8, 9)
@@ -121,7 +118,7 @@ def test_the_blend_walks_from_the_given_weights_to_the_trained_ones(
 ) -> None:
     """0 is the start, 1 is the end of training, and a quarter is a quarter of the way."""
     start, quarter, end = (
-        floating(base_session(backbone, few, replace(short, blend=blend))) for blend in (0.0, 0.25, 1.0)
+        floating(base_session(backbone, few, replace(short, blend=blend)).state) for blend in (0.0, 0.25, 1.0)
     )
 
     own = backbone.state_dict()
@@ -135,9 +132,9 @@ def test_no_blend_gives_the_prototypes_of_no_training(
     backbone: Backbone, few: LabelledViews, short: BaseConfig
 ) -> None:
     """The prototypes are taken after blending, not before."""
-    untrained = base_session(backbone, few, replace(short, epochs=0))
+    untrained = base_session(backbone, few, replace(short, epochs=0)).state
 
-    unblended = base_session(backbone, few, replace(short, blend=0.0))
+    unblended = base_session(backbone, few, replace(short, blend=0.0)).state
 
     assert torch.equal(unblended.bank.prototypes, untrained.bank.prototypes)
 
@@ -148,7 +145,7 @@ def test_the_seed_decides_everything(backbone: Backbone, few: LabelledViews, sho
     for ambient, seed in ((1, 0), (2, 0), (1, 5)):
         with torch.random.fork_rng():
             torch.manual_seed(ambient)
-            states.append(bits(base_session(backbone, few, replace(short, seed=seed))))
+            states.append(bits(base_session(backbone, few, replace(short, seed=seed)).state))
 
     assert states[0] == states[1]
     assert states[0] != states[2]
@@ -160,7 +157,7 @@ def test_the_order_of_class_ids_is_all_that_training_sees_of_them(
     """Classes 5, 8, 9 are learned exactly as classes 0, 1, 2 would be."""
     renumbered = LabelledViews(few.inputs, few.owners)
 
-    given, plain = (base_session(backbone, views, short) for views in (few, renumbered))
+    given, plain = (base_session(backbone, views, short).state for views in (few, renumbered))
 
     assert (given.bank.class_ids, plain.bank.class_ids) == ((5, 8, 9), (0, 1, 2))
     assert bits(given.weights) == bits(plain.weights)
@@ -195,10 +192,10 @@ def test_the_loss_falls(backbone: Backbone, world: Any) -> None:
 
 
 def test_a_last_batch_of_one_is_left_out(backbone: Backbone, few: LabelledViews, short: BaseConfig) -> None:
-    """Seven pictures in batches of six are one step, and all seven make the prototypes."""
+    """Seven images in batches of six are one step, and all seven make the prototypes."""
     seven, steps = few.select(torch.arange(7)), list[Progress]()
 
-    state = base_session(backbone, seven, replace(short, epochs=1), report=steps.append)
+    state = base_session(backbone, seven, replace(short, epochs=1), report=steps.append).state
 
     assert [(step.episode, step.episodes) for step in steps] == [(1, 1)]
     assert state.bank.shots.tolist() == [4, 3]
@@ -229,7 +226,7 @@ def test_one_class_alone_needs_no_training(
     """There is nothing to tell it from: it gets its prototype, the network stays."""
     steps: list[Progress] = []
 
-    state = base_session(backbone, activations([42], 3), short, report=steps.append)
+    state = base_session(backbone, activations([42], 3), short, report=steps.append).state
 
     own = bits(backbone)
     assert state.bank.class_ids == (42,)
@@ -237,28 +234,28 @@ def test_one_class_alone_needs_no_training(
     assert all(own[name] == digest for name, digest in bits(state.weights).items())
 
 
-def test_one_picture_alone_is_enough(backbone: Backbone, activations: Draw, short: BaseConfig) -> None:
+def test_one_image_alone_is_enough(backbone: Backbone, activations: Draw, short: BaseConfig) -> None:
     """Its embedding is the prototype."""
     single = activations([42], 1)
 
-    state = base_session(backbone, single, short)
+    state = base_session(backbone, single, short).state
 
     with torch.no_grad():
         expected = state.space.embed(backbone.tail(single.inputs[:, 0]))
     torch.testing.assert_close(state.bank.prototypes, expected)
 
 
-def test_two_pictures_of_two_classes_are_enough(backbone: Backbone, activations: Draw, short: BaseConfig) -> None:
+def test_two_images_of_two_classes_are_enough(backbone: Backbone, activations: Draw, short: BaseConfig) -> None:
     """The least that there is to train on."""
-    state = base_session(backbone, activations([1, 2], 1), short)
+    state = base_session(backbone, activations([1, 2], 1), short).state
 
     assert state.bank.shots.tolist() == [1, 1]
     assert state.bank.prototypes.isfinite().all()
 
 
 def test_nothing_to_learn_from_is_refused(backbone: Backbone, few: LabelledViews, short: BaseConfig) -> None:
-    """A base session needs a picture."""
-    with pytest.raises(NoImages, match="no picture to learn from"):
+    """A base session needs an image."""
+    with pytest.raises(NoImages, match="no image to learn from"):
         base_session(backbone, few.select(torch.arange(0)), short)
 
 
@@ -267,51 +264,42 @@ def test_every_metric_tells_the_classes_apart(
     backbone: Backbone, world: Any, accuracy: Callable[..., float], metric: Metric
 ) -> None:
     """Even without training, better than twice by chance; only `whitened` is fitted."""
-    state = base_session(backbone, world.training, replace(world.config, epochs=0, metric=metric))
+    state = base_session(backbone, world.training, replace(world.config, epochs=0, metric=metric)).state
 
     assert accuracy(backbone, state, world.test) > 2 / 6
     assert (state.space.metric, state.space.whitening is not None) == (metric, metric == "whitened")
 
 
-def test_guard_pictures_calibrate_the_certainty(world: Any) -> None:
-    """About 95 % of them are known, at a temperature of their own."""
-    guard = world.guard
-    with torch.no_grad():
-        features = world.network.tail(guard.inputs[:, 0])
-
-    distances = NearestClassMean(world.state.space, world.state.bank, Certainty()).distances(features)
-    nearest = distances.min(1).values
-
-    widened = float(nearest.quantile(0.95)) * (1 + 1 / len(nearest))
-    assert world.state.certainty.threshold == pytest.approx(widened, rel=1e-4)
-    assert world.state.certainty.temperature != Certainty().temperature
-
-
-def test_without_guard_pictures_nothing_is_unknown(backbone: Backbone, few: LabelledViews, short: BaseConfig) -> None:
-    """There is nothing to calibrate on, so the plain certainty stays; an empty guard is no guard."""
-    without = base_session(backbone, few, replace(short, epochs=0))
-    empty = base_session(backbone, few, replace(short, epochs=0), guard=few.select(torch.arange(0)))
-
-    assert without.certainty == empty.certainty == Certainty()
-
-
-def test_guard_pictures_are_not_learned_from(
-    backbone: Backbone, few: LabelledViews, activations: Draw, short: BaseConfig, bits: Bits
+@pytest.mark.parametrize("scope", ["tail", "all"])
+def test_the_trained_module_comes_with_the_state(
+    backbone: Backbone, activations: Draw, images: Draw, short: BaseConfig, bits: Bits, scope: Scope
 ) -> None:
-    """They change the certainty and not one bit of anything else."""
-    plain = base_session(backbone, few, short)
+    """It carries the state's weights, ready to predict: a caller need not build a network from them."""
+    views = (activations if scope == "tail" else images)([5, 8], 3)
 
-    guarded = base_session(backbone, few, short, guard=activations([5, 8, 9], 2, seed=3))
+    outcome = base_session(backbone, views, replace(short, scope=scope, epochs=1))
 
-    assert bits(replace(guarded, certainty=plain.certainty)) == bits(plain)
-    assert guarded.certainty != plain.certainty
+    rebuilt = trainable_part(with_weights(backbone, outcome.state.weights), scope)
+    assert bits(outcome.module) == bits(rebuilt)
+    assert not any(module.training for module in outcome.module.modules())
+    assert all(parameter.grad is None for parameter in outcome.module.parameters())
 
 
-def test_from_scratch_trains_everything_and_keeps_all_of_it(backbone: Backbone, pictures: Draw, bits: Bits) -> None:
+def test_without_epochs_the_module_is_a_copy_of_the_given_one(
+    backbone: Backbone, few: LabelledViews, short: BaseConfig, bits: Bits
+) -> None:
+    """Changing it does not change the backbone."""
+    outcome = base_session(backbone, few, replace(short, epochs=0))
+
+    assert bits(outcome.module) == bits(backbone.tail)
+    assert outcome.module is not backbone.tail
+
+
+def test_from_scratch_trains_everything_and_keeps_all_of_it(backbone: Backbone, images: Draw, bits: Bits) -> None:
     """The preset for a backbone without pretrained weights."""
     config = BaseConfig.from_scratch(epochs=1)
 
-    state = base_session(backbone, pictures([5, 8], 3), config)
+    state = base_session(backbone, images([5, 8], 3), config).state
 
     original = bits(backbone)
     assert (config.epochs, config.scope, config.blend) == (1, "all", 1.0)
@@ -336,8 +324,10 @@ def test_a_pretrained_backbone_starts_at_its_class_means(backbone: Backbone, wor
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_it_trains_on_cuda(backbone: Backbone, world: Any, accuracy: Callable[..., float]) -> None:
-    """What comes back is on the CPU and as good as what the CPU learns."""
-    state = base_session(backbone, world.training, world.config, guard=world.guard, device="cuda")
+    """The result is on the CPU and as good as that of training on the CPU."""
+    outcome = base_session(backbone, world.training, world.config, device="cuda")
 
-    assert all(tensor.device.type == "cpu" for tensor in state.weights.values())
+    state = outcome.state
+    tensors = [*state.weights.values(), *outcome.module.parameters()]
+    assert all(tensor.device.type == "cpu" for tensor in tensors)
     assert accuracy(with_weights(backbone, state.weights), state, world.test) > 4 / 6

@@ -1,18 +1,19 @@
 """Nearest-class-mean answers: who can win, how sure, and when nobody is near enough."""
 
 import math
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
 from core.bank import ClassId, PrototypeBank
-from core.classifier import ACCEPTED, TEMPERATURES, Certainty, NearestClassMean, calibrate
+from core.classifier import ACCEPTED, TEMPERATURES, Certainty, Learned, NearestClassMean, calibrate
 from core.errors import UnknownClass
 from core.space import METRICS, Metric, Space, fit_space
 
 DIM = 6
-IDS = (ClassId(61), ClassId(7), ClassId(1000), ClassId(60))  # neither from nought, nor in order, nor without gaps
+IDS = (ClassId(61), ClassId(7), ClassId(1000), ClassId(60))  # neither from zero, nor in order, nor without gaps
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -46,7 +47,7 @@ def random_distances(count: int = 400, classes: int = 5, seed: int = 0) -> tuple
 
 
 def surprise(distances: Tensor, own: Tensor, temperature: float) -> float:
-    """Mean −log of the truth's softmax(−d/τ), one picture at a time."""
+    """Mean −log of the truth's softmax(−d/τ), one image at a time."""
     total = 0.0
     for row, truth in zip(distances.tolist(), own.tolist(), strict=True):
         nearest = min(row)
@@ -92,7 +93,7 @@ def test_candidates_are_listed_nearest_first(metric: Metric) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_pictures_one_at_a_time_are_answered_as_in_a_batch(metric: Metric) -> None:
+def test_images_one_at_a_time_are_answered_as_in_a_batch(metric: Metric) -> None:
     """What else is asked at the same time has no say."""
     model, queries = classifier(metric), features(20)
 
@@ -109,7 +110,7 @@ def test_pictures_one_at_a_time_are_answered_as_in_a_batch(metric: Metric) -> No
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_a_class_that_was_never_taught_cannot_win(metric: Metric) -> None:
-    """Not for pictures far from, or opposite to, everything: a row of noughts for ids in between would win there."""
+    """Not for images far from, or opposite to, everything: a row of zeros for ids in between would win there."""
     space = Space(metric)
     bank = PrototypeBank.empty(DIM).with_classes(IDS, 5 + features(4, seed=1), [5] * 4)
     model = NearestClassMean(space, bank, Certainty())
@@ -122,7 +123,7 @@ def test_a_class_that_was_never_taught_cannot_win(metric: Metric) -> None:
 
 
 def test_a_class_that_was_unlearned_cannot_win() -> None:
-    """Once out of the bank it is not even listed for its own picture."""
+    """Once out of the bank it is not even listed for its own image."""
     space = Space("cosine")
 
     answers = NearestClassMean(space, bank_in(space).without([IDS[1]]), Certainty()).predict(features(4, seed=1))
@@ -142,7 +143,7 @@ def test_the_newest_prototype_answers() -> None:
 
 
 def test_an_empty_bank_answers_unknown() -> None:
-    """Before anything is taught every picture is unknown, and nothing is listed."""
+    """Before anything is taught every image is unknown, and nothing is listed."""
     model = NearestClassMean(Space("cosine"), PrototypeBank.empty(DIM), Certainty())
 
     answers = model.predict(features(3))
@@ -166,9 +167,67 @@ def test_no_more_candidates_are_listed_than_there_are_classes(top_k: int, listed
     assert len(answer.top) == len({candidate.class_id for candidate in answer.top}) == listed
 
 
-def test_no_picture_gets_no_answer() -> None:
+def test_no_image_gets_no_answer() -> None:
     """An empty batch is a batch."""
     assert classifier().predict(features(0)) == []
+
+
+# Changes
+
+
+def learned(seed: int, shots: int = 3) -> Learned:
+    return Learned(features(1, seed=seed)[0], shots)
+
+
+def test_changing_classes_equals_building_the_classifier_anew() -> None:
+    """Added, replaced and removed classes, whatever their ids; rows are then in ascending order."""
+    space = Space("cosine")
+    model = NearestClassMean(space, bank_in(space).only(sorted(IDS)), Certainty())
+    changes = {ClassId(61): learned(20), ClassId(9): learned(21), ClassId(7): None, ClassId(2000): learned(22)}
+
+    changed = model.changed(changes, Certainty(0.5))
+
+    expected = bank_in(space).without([ClassId(61), ClassId(7)])
+    new = torch.cat([features(1, seed=seed) for seed in (20, 21, 22)])
+    expected = expected.with_classes([ClassId(61), ClassId(9), ClassId(2000)], new, [3] * 3)
+    anew = NearestClassMean(space, expected.only(sorted(expected.class_ids)), Certainty(0.5))
+    assert changed.class_ids == anew.class_ids == (9, 60, 61, 1000, 2000)
+    assert changed.shots.tolist() == anew.shots.tolist()
+    assert torch.equal(changed.prototypes, anew.prototypes)
+    assert changed.predict(features(5)) == anew.predict(features(5))
+    assert model.class_ids == tuple(sorted(IDS))
+
+
+def test_every_class_can_be_removed() -> None:
+    """Then everything is unknown, as before anything was taught."""
+    emptied = classifier().changed(dict.fromkeys(IDS), Certainty())
+
+    assert len(emptied) == 0
+    assert emptied.predict(features(1))[0].unknown
+
+
+class Recorded(NearestClassMean):
+    """A search of its own, as the serving runtime has one: it does the same, and notes that it was asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def _inner_products(self, queries: Tensor) -> Tensor:
+        self.asked.append("products")
+        return super()._inner_products(queries)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_subclass_may_search_in_its_own_way(metric: Metric) -> None:
+    """The inner products are its own, also after a change, and the answers are the same."""
+    space = space_of(metric)
+    Recorded.asked.clear()
+
+    own = Recorded(space, bank_in(space), Certainty()).changed({ClassId(9): learned(20)}, Certainty())
+    answers = own.predict(features(5))
+
+    assert type(own) is Recorded
+    assert Recorded.asked == ["products"]
+    assert answers == classifier(metric).changed({ClassId(9): learned(20)}, Certainty()).predict(features(5))
 
 
 # Confidence
@@ -229,7 +288,7 @@ def test_the_temperature_that_made_the_answers_is_found(unit: float) -> None:
 
 
 def test_calibrated_confidence_is_the_share_of_right_answers() -> None:
-    """Of pictures answered with a confidence around p, about p are right."""
+    """Of images answered with a confidence around p, about p are right."""
     distances, own = random_distances(count=4000)
 
     temperature = calibrate(distances, own).temperature
@@ -260,7 +319,7 @@ def test_what_is_too_far_is_unknown_but_the_nearest_are_listed() -> None:
 
 
 def test_the_threshold_is_the_last_distance_that_is_known() -> None:
-    """At the threshold a picture is known, beyond it no more."""
+    """At the threshold an image is known, beyond it no more."""
     query = features(1)
     distance = classifier().predict(query)[0].top[0].distance
 
@@ -275,7 +334,7 @@ def test_the_threshold_is_the_last_distance_that_is_known() -> None:
 
 
 def test_nothing_is_unknown_before_calibration() -> None:
-    """Without pictures to calibrate on there is no distance beyond which to doubt."""
+    """Without images to calibrate on there is no distance beyond which to doubt."""
     certainty = calibrate(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
 
     assert certainty == Certainty()
@@ -283,8 +342,8 @@ def test_nothing_is_unknown_before_calibration() -> None:
 
 
 @pytest.mark.parametrize("count", [20, 100, 1000])
-def test_the_threshold_accepts_about_95_percent_of_known_pictures(count: int) -> None:
-    """Judged by the nearest class, as pictures will be."""
+def test_the_threshold_accepts_about_95_percent_of_known_images(count: int) -> None:
+    """Judged by the nearest class, as images will be."""
     distances, own = random_distances(count)
 
     threshold = calibrate(distances, own).threshold
@@ -304,7 +363,7 @@ def test_one_class_alone_gets_a_threshold_and_keeps_its_temperature() -> None:
     assert certainty.temperature == Certainty().temperature
 
 
-def test_one_picture_alone_leaves_room_around_it() -> None:
+def test_one_image_alone_leaves_room_around_it() -> None:
     """A single distance says little about others: twice as far is still known."""
     certainty = calibrate(torch.tensor([[0.3, 0.9]]), torch.tensor([0]))
 
@@ -312,8 +371,8 @@ def test_one_picture_alone_leaves_room_around_it() -> None:
 
 
 @pytest.mark.parametrize("nearest", [0.0, -1e-7])
-def test_pictures_at_no_distance_can_be_calibrated_on(nearest: float) -> None:
-    """Guard pictures equal to their prototypes leave a temperature that divides, and a threshold they pass."""
+def test_images_at_no_distance_can_be_calibrated_on(nearest: float) -> None:
+    """Guard images equal to their prototypes leave a temperature that divides, and a threshold they pass."""
     distances = torch.tensor([[nearest, 1.0], [1.0, nearest]])
 
     certainty = calibrate(distances, torch.tensor([0, 1]))

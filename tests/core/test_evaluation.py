@@ -5,7 +5,7 @@ import torch
 
 from core.evaluation import SessionAnswers, confusion, evaluate, harmonic_mean
 
-CLASSES = [[60, 61], [7], [100, 8]]  # base, then two sessions; ids neither from nought nor in order
+CLASSES = [[60, 61], [7], [100, 8]]  # base, then two sessions; ids neither from zero nor in order
 
 
 def answers(truth: list[int], predicted: list[int]) -> SessionAnswers:
@@ -20,21 +20,21 @@ SECOND = answers([60, 60, 61, 61, 7, 7, 7, 7], [60, 60, 7, 60, 7, 7, 7, 61])
 THIRD = answers([8, 60, 61, 7, 60, 61, 7, 7, 7, 100], [8, 60, 61, 7, 8, 100, 8, 60, 61, 60])
 
 
-def test_accuracy_is_pooled_over_pictures() -> None:
-    """A class with more pictures counts for more."""
+def test_accuracy_is_pooled_over_images() -> None:
+    """A class with more images counts for more."""
     assert SECOND.accuracy() == pytest.approx(100 * 5 / 8)
 
 
-def test_accuracy_among_some_classes_looks_at_their_pictures_only() -> None:
-    """What other pictures were taken for does not count against them."""
+def test_accuracy_among_some_classes_looks_at_their_images_only() -> None:
+    """What other images were taken for does not count against them."""
     assert SECOND.accuracy([7]) == pytest.approx(75)
     assert SECOND.accuracy([61, 7]) == pytest.approx(50)
     assert SECOND.accuracy([7, 5]) == pytest.approx(75)
 
 
 @pytest.mark.parametrize("among", [[], [5, 62]])
-def test_accuracy_among_classes_without_pictures_is_not_known(among: list[int]) -> None:
-    """None, rather than a nought or a division by it."""
+def test_accuracy_among_classes_without_images_is_not_known(among: list[int]) -> None:
+    """None, rather than zero or a division by it."""
     assert SECOND.accuracy(among) is None
 
 
@@ -58,7 +58,7 @@ def test_backward_transfer_compares_the_end_with_right_after() -> None:
 
 
 def test_backward_transfer_can_be_a_gain() -> None:
-    """Above nought where later sessions helped earlier classes."""
+    """Above zero where later sessions helped earlier classes."""
     better = answers([60, 60, 61, 61, 7], [60, 60, 61, 61, 60])
 
     evaluation = evaluate([FIRST, better], CLASSES)
@@ -85,9 +85,9 @@ def test_a_base_session_alone_has_nothing_novel() -> None:
     assert evaluation.base == evaluation.average == pytest.approx(75)
 
 
-def test_a_session_without_pictures_of_its_own_is_refused() -> None:
+def test_a_session_without_images_of_its_own_is_refused() -> None:
     """Its figures would be made up."""
-    with pytest.raises(ValueError, match="no test picture"):
+    with pytest.raises(ValueError, match="no test image"):
         evaluate([FIRST, FIRST, THIRD], CLASSES)
 
 
@@ -95,7 +95,7 @@ def test_a_session_without_pictures_of_its_own_is_refused() -> None:
     ("base", "novel", "expected"), [(80, 20, 32), (20, 80, 32), (50, 50, 50), (90, 0, 0), (0, 0, 0)]
 )
 def test_the_harmonic_mean_is_drawn_to_the_lesser(base: float, novel: float, expected: float) -> None:
-    """It is nought where either is, and divides by nought nowhere."""
+    """It is zero where either is, and divides by zero nowhere."""
     assert harmonic_mean(base, novel) == pytest.approx(expected)
 
 
@@ -113,7 +113,7 @@ def test_confusion_counts_truth_by_row_and_prediction_by_column() -> None:
 
 
 @pytest.mark.parametrize(("truth", "predicted"), [([1, 2], [1]), ([], []), ([1], [1, 1])])
-def test_every_picture_needs_one_prediction(truth: list[int], predicted: list[int]) -> None:
-    """Answers that do not match their pictures are refused at once."""
+def test_every_image_needs_one_prediction(truth: list[int], predicted: list[int]) -> None:
+    """Answers that do not match their images are refused at once."""
     with pytest.raises(ValueError, match="one prediction"):
         answers(truth, predicted)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,13 +15,13 @@ from torch import Tensor
 
 from core.backbones import Backbone
 from core.base_session import base_session
-from core.classifier import NearestClassMean, Prediction
+from core.classifier import Certainty, NearestClassMean, Prediction
 from core.errors import NoImages, UnknownClass
 from core.guard import Measure, hold_out, judge, measure
 from core.incremental_session import IncrementalConfig, incremental_session, teach
 from core.refinement import Refinement, refine
 from core.state import LearnerState, with_weights
-from core.views import LabelledViews
+from core.views import CPU, LabelledViews, Scope, features_of, trainable_part
 
 Bits = Callable[[object], dict[str, object]]
 Draw = Callable[..., LabelledViews]
@@ -52,8 +53,26 @@ def embed(network: Backbone, state: LearnerState, inputs: Tensor) -> Tensor:
 @torch.no_grad()
 def predict(world: Any) -> list[Prediction]:
     state = world.state
-    return NearestClassMean(state.space, state.bank, state.certainty).predict(
-        world.network.tail(world.test.inputs[:, 0])
+    return NearestClassMean(state.space, state.bank, Certainty()).predict(world.network.tail(world.test.inputs[:, 0]))
+
+
+def measure_with(
+    network: Backbone,
+    state: LearnerState,
+    *,
+    guard: LabelledViews | None,
+    shots: LabelledViews,
+    prior_shots: float = 0.0,
+    scope: Scope = "tail",
+) -> Measure:
+    """Measure a state on the features that the network gives."""
+    part = trainable_part(network, scope)
+
+    def features(views: LabelledViews) -> LabelledViews:
+        return LabelledViews(features_of(part, views, CPU), views.labels) if len(views) else views
+
+    return measure(
+        state, guard=None if guard is None else features(guard), shots=features(shots), prior_shots=prior_shots
     )
 
 
@@ -65,12 +84,12 @@ def without(shots: LabelledViews, row: int) -> LabelledViews:
     return shots.select(torch.tensor([other for other in range(len(shots)) if other != row]))
 
 
-# Holding pictures out
+# Holding images out
 
 
 @FUZZ
 @given(st.lists(st.integers(-3, 3), max_size=40), st.integers(0, 4), st.integers(0, 2**32))
-def test_held_out_pictures_are_counted_by_class(labels: list[int], per_class: int, seed: int) -> None:
+def test_held_out_images_are_counted_by_class(labels: list[int], per_class: int, seed: int) -> None:
     """As many as asked for, but two are left to learn from; every row is on exactly one side."""
     training, guard = hold_out(torch.tensor(labels, dtype=torch.long), per_class, seed)
 
@@ -81,7 +100,7 @@ def test_held_out_pictures_are_counted_by_class(labels: list[int], per_class: in
     }
 
 
-def test_a_class_of_two_pictures_keeps_both() -> None:
+def test_a_class_of_two_images_keeps_both() -> None:
     """Measuring comes after learning."""
     training, guard = hold_out(torch.tensor([8, 5, 8, 5, 9, 5]), per_class=2)
 
@@ -90,7 +109,7 @@ def test_a_class_of_two_pictures_keeps_both() -> None:
     assert len(training) == 5
 
 
-def test_two_pictures_of_a_class_are_held_out_unless_told_otherwise() -> None:
+def test_two_images_of_a_class_are_held_out_unless_told_otherwise() -> None:
     """Of ten, eight are learned from."""
     training, guard = hold_out(torch.zeros(10, dtype=torch.long))
 
@@ -98,7 +117,7 @@ def test_two_pictures_of_a_class_are_held_out_unless_told_otherwise() -> None:
 
 
 def test_the_seed_decides_who_is_held_out() -> None:
-    """The same seed the same pictures, another seed others."""
+    """The same seed the same images, another seed others."""
     labels = torch.arange(5).repeat_interleave(10)
 
     chosen = [hold_out(labels, seed=seed)[1].tolist() for seed in (0, 0, 1)]
@@ -110,7 +129,7 @@ def test_the_seed_decides_who_is_held_out() -> None:
 # Measuring
 
 
-def test_old_classes_are_measured_on_guard_pictures(world: Any, shots: LabelledViews, taught: LearnerState) -> None:
+def test_old_classes_are_measured_on_guard_images(world: Any, shots: LabelledViews, taught: LearnerState) -> None:
     """Nearest of all prototypes, old and new, by the centre view; recounted one by one."""
     queries = embed(world.network, taught, world.guard.inputs[:, 0])
     right = [
@@ -118,7 +137,7 @@ def test_old_classes_are_measured_on_guard_pictures(world: Any, shots: LabelledV
         for query, label in zip(queries, world.guard.labels.tolist(), strict=True)
     ]
 
-    measured = measure(world.network, taught, guard=world.guard, shots=shots)
+    measured = measure_with(world.network, taught, guard=world.guard, shots=shots)
 
     assert measured.old == share(right)
     assert 0 < sum(right) < len(right)
@@ -138,7 +157,7 @@ def test_new_shots_are_measured_against_prototypes_made_without_them(
         right.append(others.bank.class_ids[nearest(queries[row], others.bank.prototypes)] == label)
         naive.append(everything.bank.class_ids[nearest(queries[row], everything.bank.prototypes)] == label)
 
-    measured = measure(world.network, everything, guard=None, shots=shots, prior_shots=prior_shots)
+    measured = measure_with(world.network, everything, guard=None, shots=shots, prior_shots=prior_shots)
 
     assert measured.new == share(right)
     assert sum(right) < sum(naive)  # a shot that helps to make its prototype flatters it
@@ -149,7 +168,7 @@ def test_other_metrics_are_measured_by_their_own_distance(
     backbone: Backbone, world: Any, shots: LabelledViews, gentle: IncrementalConfig, metric: str
 ) -> None:
     """Euclidean or angular, leave-one-out is the same idea."""
-    parent = base_session(backbone, world.training, replace(world.config, epochs=0, metric=metric))
+    parent = base_session(backbone, world.training, replace(world.config, epochs=0, metric=metric)).state
     taught, right = teach(backbone, parent, shots, gentle), []
     queries = embed(backbone, parent, shots.inputs[:, 0])
     for row, label in enumerate(shots.labels.tolist()):
@@ -158,7 +177,7 @@ def test_other_metrics_are_measured_by_their_own_distance(
         best = int(far.argmin()) if metric == "euclidean" else nearest(queries[row], bank.prototypes)
         right.append(bank.class_ids[best] == label)
 
-    measured = measure(backbone, taught, guard=None, shots=shots)
+    measured = measure_with(backbone, taught, guard=None, shots=shots)
 
     assert measured.new == share(right)
 
@@ -167,7 +186,7 @@ def test_a_trained_candidate_is_measured_under_its_own_network(
     world: Any, shots: LabelledViews, gentle: IncrementalConfig
 ) -> None:
     """The prototype of a class without one of its shots is the mean of the others, seen by the new tail."""
-    state = incremental_session(world.network, world.state, shots, replace(gentle, epochs=1))
+    state = incremental_session(world.network, world.state, shots, replace(gentle, epochs=1)).state
     network = with_weights(world.network, state.weights)
     embeddings, right = embed(network, state, shots.inputs.flatten(0, 1)).unflatten(0, (15, 3)), []
     for row, label in enumerate(shots.labels.tolist()):
@@ -176,7 +195,7 @@ def test_a_trained_candidate_is_measured_under_its_own_network(
         prototypes[state.bank.class_ids.index(label)] = embeddings[others].mean((0, 1))
         right.append(state.bank.class_ids[nearest(embeddings[row, 0], prototypes)] == label)
 
-    measured = measure(network, state, guard=None, shots=shots)
+    measured = measure_with(network, state, guard=None, shots=shots)
 
     assert measured.new == share(right)
 
@@ -193,7 +212,7 @@ def test_a_single_shot_is_measured_against_its_other_views(
         prototypes[6 + row] = (embeddings[row, 1] + embeddings[row, 2]) / 2
         right.append(nearest(embeddings[row, 0], prototypes) == 6 + row)
 
-    measured = measure(world.network, state, guard=None, shots=singles)
+    measured = measure_with(world.network, state, guard=None, shots=singles)
 
     assert measured.new == share(right)
     assert 0 < sum(right) < 12
@@ -202,44 +221,46 @@ def test_a_single_shot_is_measured_against_its_other_views(
 def test_a_single_shot_in_a_single_view_says_nothing_against_itself(
     world: Any, activations: Draw, gentle: IncrementalConfig
 ) -> None:
-    """All that is known of the class is that picture, so it is right."""
+    """All that is known of the class is that image, so it is right."""
     singles = activations([40, 41], 1)
 
-    measured = measure(world.network, teach(world.network, world.state, singles, gentle), guard=None, shots=singles)
+    measured = measure_with(
+        world.network, teach(world.network, world.state, singles, gentle), guard=None, shots=singles
+    )
 
     assert measured.new == 100.0
 
 
-def test_without_guard_pictures_old_classes_are_not_measured(
+def test_without_guard_images_old_classes_are_not_measured(
     world: Any, shots: LabelledViews, taught: LearnerState
 ) -> None:
     """None given and none in the set are the same."""
     empty = world.guard.select(torch.arange(0))
 
-    measured = [measure(world.network, taught, guard=guard, shots=shots) for guard in (None, empty)]
+    measured = [measure_with(world.network, taught, guard=guard, shots=shots) for guard in (None, empty)]
 
     assert [each.old for each in measured] == [None, None]
     assert measured[0].new is not None
 
 
 def test_the_whole_network_can_be_measured(
-    world: Any, pictures: Draw, shots: LabelledViews, gentle: IncrementalConfig
+    world: Any, images: Draw, shots: LabelledViews, gentle: IncrementalConfig
 ) -> None:
-    """With scope `all` pictures stand where activations stand else, and the figures are the same."""
-    raw = pictures(NEW, 5, views=3, seed=11)
+    """With scope `all` images stand where activations stand else, and the figures are the same."""
+    raw = images(NEW, 5, views=3, seed=11)
     taught = teach(world.network, world.state, raw, replace(gentle, scope="all"))
 
-    whole = measure(world.network, taught, guard=None, shots=raw, scope="all")
+    whole = measure_with(world.network, taught, guard=None, shots=raw, scope="all")
 
-    assert whole == measure(world.network, taught, guard=None, shots=shots)
+    assert whole == measure_with(world.network, taught, guard=None, shots=shots)
 
 
 def test_what_cannot_be_measured_is_refused(world: Any, shots: LabelledViews, taught: LearnerState) -> None:
     """Shots of classes that the bank lacks, and no shots at all."""
-    with pytest.raises(UnknownClass, match=r"class \d+ is none of the 6 classes that are known"):
-        measure(world.network, world.state, guard=None, shots=shots)
+    with pytest.raises(UnknownClass, match=r"class \d+ is not among the 6 known classes"):
+        measure_with(world.network, world.state, guard=None, shots=shots)
     with pytest.raises(NoImages):
-        measure(world.network, taught, guard=None, shots=shots.select(torch.arange(0)))
+        measure_with(world.network, taught, guard=None, shots=shots.select(torch.arange(0)))
 
 
 # Judging
@@ -281,7 +302,7 @@ def test_a_rejection_says_what_was_lost() -> None:
     ("before", "after", "forgetting"), [(80.0, 70.0, 10.0), (70.0, 80.0, -10.0), (50.0, 50.0, 0.0), (None, None, None)]
 )
 def test_forgetting_counts_points_lost(before: float | None, after: float | None, forgetting: float | None) -> None:
-    """Above nought where old classes got worse, below where they got better."""
+    """Above zero where old classes got worse, below where they got better."""
     verdict = judge(Measure(before, None), Measure(after, None))
 
     assert verdict.forgetting == forgetting
@@ -323,8 +344,10 @@ def test_a_rejected_session_leaves_the_parent_as_it_was(
 
 
 def test_a_gentle_session_is_promoted(world: Any, shots: LabelledViews, gentle: IncrementalConfig) -> None:
-    """What is served then is what the session learned; the twelve guard pictures here count eight points each."""
-    refinement = refine(world.network, world.state, shots, gentle, guard=world.guard, tolerance=20.0)
+    """What is served then is what the session learned; the twelve guard images here count eight points each."""
+    refinement = refine(
+        world.network, world.state, shots, gentle, guard=world.guard, judge=partial(judge, tolerance=20.0)
+    )
 
     assert refinement.verdict.promoted
     assert refinement.state is refinement.candidate
@@ -335,7 +358,9 @@ def test_an_unchanged_candidate_is_promoted(world: Any, shots: LabelledViews, ge
     """No training, no loss: both measures are the same."""
     still = replace(gentle, epochs=0, prototype_rate=0.0, calibration=False, drift=False)
 
-    refinement = refine(world.network, world.state, shots, still, guard=world.guard, tolerance=0.0)
+    refinement = refine(
+        world.network, world.state, shots, still, guard=world.guard, judge=partial(judge, tolerance=0.0)
+    )
 
     assert refinement.verdict.promoted
     assert refinement.verdict.before == refinement.verdict.after
@@ -357,8 +382,8 @@ def test_without_a_past_there_is_nothing_to_forget(
 
 def test_a_collapse_shows_on_the_candidate_alone(collapsed: Refinement, world: Any, shots: LabelledViews) -> None:
     """Before is the parent with the classes added untrained, after is the trained candidate."""
-    before = measure(world.network, collapsed.provisional, guard=world.guard, shots=shots)
-    after = measure(
+    before = measure_with(world.network, collapsed.provisional, guard=world.guard, shots=shots)
+    after = measure_with(
         with_weights(world.network, collapsed.candidate.weights), collapsed.candidate, guard=world.guard, shots=shots
     )
 

@@ -23,7 +23,7 @@ from core.views import LabelledViews
 
 Bits = Callable[[object], dict[str, object]]
 Draw = Callable[..., LabelledViews]
-CLEAR = 40.0  # noise in which no picture is mistaken
+CLEAR = 40.0  # noise in which no image is mistaken
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Session:
 @pytest.fixture(scope="module")
 def session(world: Any, gentle: IncrementalConfig, activations: Draw) -> Session:
     shots, steps = activations([30, 2, 25], 5, views=3, seed=11), list[Progress]()
-    state = incremental_session(world.network, world.state, shots, gentle, report=steps.append)
+    state = incremental_session(world.network, world.state, shots, gentle, report=steps.append).state
     return Session(world.state, world.network, shots, steps, state, with_weights(world.network, state.weights))
 
 
@@ -87,7 +87,7 @@ def test_the_loss_falls_over_a_gentle_session(session: Session) -> None:
 def test_new_classes_gain_and_old_ones_mostly_keep(
     session: Session, world: Any, gentle: IncrementalConfig, activations: Draw, accuracy: Callable[..., float]
 ) -> None:
-    """On held-out pictures, against the same classes taught without training."""
+    """On held-out images, against the same classes taught without training."""
     taught = teach(world.network, world.state, session.shots, gentle)
     new = activations([30, 2, 25], 40, seed=98)
 
@@ -138,7 +138,7 @@ def test_a_share_of_everything_trains_all_weights_of_the_tail(
     session: Session, quick: IncrementalConfig, bits: Bits
 ) -> None:
     """More cannot move: the trunk and batch-norm stay."""
-    state = incremental_session(session.before, session.parent, session.shots, replace(quick, fraction=1.0))
+    state = incremental_session(session.before, session.parent, session.shots, replace(quick, fraction=1.0)).state
 
     before, after = session.before.state_dict(), with_weights(session.before, state.weights).state_dict()
     layer = "tail.0.0.conv1.weight"
@@ -147,13 +147,13 @@ def test_a_share_of_everything_trains_all_weights_of_the_tail(
 
 
 def test_the_whole_network_can_be_in_scope(
-    backbone: Backbone, pictures: Draw, world: Any, quick: IncrementalConfig, bits: Bits
+    backbone: Backbone, images: Draw, world: Any, quick: IncrementalConfig, bits: Bits
 ) -> None:
     """As in the paper: weights of the trunk move too, batch-norm does not."""
     config = replace(quick, scope="all", learning_rate=1e-3)
-    parent = base_session(backbone, pictures([1, 2], 3), replace(world.config, epochs=0, scope="all"))
+    parent = base_session(backbone, images([1, 2], 3), replace(world.config, epochs=0, scope="all")).state
 
-    state = incremental_session(backbone, parent, pictures([8, 9], 2, views=2), config)
+    state = incremental_session(backbone, parent, images([8, 9], 2, views=2), config).state
 
     before, after = bits(backbone), bits(with_weights(backbone, state.weights))
     moved = {name for name in before if before[name] != after[name]}
@@ -201,7 +201,7 @@ def test_the_oldest_copy_goes_when_the_bank_is_full(
     for class_id in (50, 51, 52, 53):
         network = with_weights(session.before, states[-1].weights)
         shots = activations([class_id], 2, noise=CLEAR)
-        states.append(incremental_session(network, states[-1], shots, replace(quick, episodes=1)))
+        states.append(incremental_session(network, states[-1], shots, replace(quick, episodes=1)).state)
 
     held = [state.bank.held.tolist() for state in states[1:]]
     assert held == [[2] * 6 + [1], [3] * 6 + [2, 1], [3] * 7 + [2, 1], [3] * 8 + [2, 1]]
@@ -213,7 +213,7 @@ def test_old_prototypes_stand_still_when_nothing_moves_them(session: Session, qu
     """Without λ, calibration and drift the newest copy is the one before it, bit for bit."""
     still = replace(quick, prototype_rate=0.0, calibration=False, drift=False)
 
-    state = incremental_session(session.before, session.parent, session.shots, still)
+    state = incremental_session(session.before, session.parent, session.shots, still).state
 
     assert torch.equal(state.bank.prototypes[:6], session.parent.bank.prototypes)
 
@@ -231,7 +231,7 @@ def test_old_prototypes_descend_correlation_and_consistency(session: Session, qu
     expected = wandered - 0.1 * wandered.norm(dim=1, keepdim=True) ** 2 * c.grad
     steps: list[Progress] = []
 
-    state = incremental_session(session.before, parent, session.shots, config, report=steps.append)
+    state = incremental_session(session.before, parent, session.shots, config, report=steps.append).state
 
     torch.testing.assert_close(state.bank.prototypes[:6], expected, rtol=1e-4, atol=1e-6)
     assert steps[0].losses["correlation"] == pytest.approx(apart.item(), rel=1e-4)
@@ -242,7 +242,7 @@ def test_old_prototypes_follow_the_shots_when_drift_is_compensated(session: Sess
     """By how the session's own shots moved, nearer ones counting more; recomputed from both networks."""
     config = replace(gentle, epochs=2, prototype_rate=0.0, calibration=False, drift=True, drift_bandwidth=0.7)
 
-    state = incremental_session(session.before, session.parent, session.shots, config)
+    state = incremental_session(session.before, session.parent, session.shots, config).state
 
     views, old = session.shots.inputs.flatten(0, 1), session.parent.bank.prototypes
     with torch.no_grad():
@@ -264,7 +264,7 @@ def test_calibration_and_drift_can_be_switched_off(session: Session, quick: Incr
     shots = LabelledViews(session.shots.inputs, session.shots.labels + 100)
 
     on, off = (
-        incremental_session(session.after, session.state, shots, replace(quick, **{switch: value}))
+        incremental_session(session.after, session.state, shots, replace(quick, **{switch: value})).state
         for value in (True, False)
     )
 
@@ -280,7 +280,7 @@ def test_old_prototypes_are_recoloured_to_their_smoothed_statistics(session: Ses
     bank = first.with_copies(first.prototypes + moves[1])  # three copies: full
     config = replace(quick, episodes=1, statistics_momentum=0.9, prototype_rate=0.0, drift=False, calibration=True)
 
-    state = incremental_session(session.before, replace(session.parent, bank=bank), session.shots, config)
+    state = incremental_session(session.before, replace(session.parent, bank=bank), session.shots, config).state
 
     for row in range(6):
         oldest, middle, newest = bank.copies[row]
@@ -307,7 +307,7 @@ def test_a_class_with_one_copy_is_not_calibrated(session: Session, quick: Increm
     """Without a history there is nothing to smooth: calibration is the identity, up to rounding."""
     config = replace(quick, prototype_rate=0.0, drift=False, calibration=True)
 
-    state = incremental_session(session.before, session.parent, session.shots, config)
+    state = incremental_session(session.before, session.parent, session.shots, config).state
 
     torch.testing.assert_close(state.bank.prototypes[:6], session.parent.bank.prototypes, rtol=1e-4, atol=1e-5)
 
@@ -324,7 +324,7 @@ def test_the_first_classes_ever(backbone: Backbone, quick: IncrementalConfig, ac
         shots = activations([class_id], 3, views=2, noise=CLEAR)
         steps.clear()
 
-        state = incremental_session(network, parent, shots, quick, report=steps.append)
+        state = incremental_session(network, parent, shots, quick, report=steps.append).state
 
         assert_learned(network, parent, state, shots)
         trained.append((len(steps), bits(with_weights(network, state.weights)) != bits(network)))
@@ -340,7 +340,7 @@ def test_three_first_classes_at_once_are_trained(
     parent, steps = LearnerState.untaught(backbone, "cosine", copies=3), list[Progress]()
     shots = activations([1, 2, 3], 2, noise=CLEAR)
 
-    state = incremental_session(backbone, parent, shots, quick, report=steps.append)
+    state = incremental_session(backbone, parent, shots, quick, report=steps.append).state
 
     assert_learned(backbone, parent, state, shots)
     assert [set(step.losses) for step in steps] == [{"session"}, {"session"}]
@@ -353,7 +353,7 @@ def test_one_class_at_a_time_many_times(
     state, network = world.state, world.network
     shots = {class_id: activations([class_id], 3, views=2, noise=CLEAR) for class_id in range(60, 68)}
     for class_id in shots:
-        state = incremental_session(network, state, shots[class_id], replace(quick, seed=class_id))
+        state = incremental_session(network, state, shots[class_id], replace(quick, seed=class_id)).state
         network = with_weights(network, state.weights)
 
     known = [accuracy(network, state, views) for views in shots.values()]
@@ -371,7 +371,7 @@ def interleaved(activations: Draw) -> LabelledViews:
     return activations([900, 1, 77], 3, noise=CLEAR).select(torch.tensor([8, 0, 3, 1, 6, 4, 2, 7, 5]))
 
 
-def the_same_picture(activations: Draw, *class_ids: int) -> LabelledViews:
+def the_same_image(activations: Draw, *class_ids: int) -> LabelledViews:
     single = activations([8], 1, views=2)
     count = 3 * len(class_ids)
     return LabelledViews(single.inputs.repeat(count, 1, 1, 1, 1), torch.tensor(class_ids).repeat_interleave(3))
@@ -387,8 +387,8 @@ SHOTS: dict[str, Callable[[Draw], LabelledViews]] = {
     "more classes than an episode holds": lambda draw: draw(range(20, 32), 1),
     "ids far apart and shots in no order": interleaved,
     "a large id": lambda draw: draw([2**40], 2),
-    "the same picture three times": lambda draw: the_same_picture(draw, 8),
-    "the same picture for two classes": lambda draw: the_same_picture(draw, 8, 9),
+    "the same image three times": lambda draw: the_same_image(draw, 8),
+    "the same image for two classes": lambda draw: the_same_image(draw, 8, 9),
 }
 
 
@@ -397,7 +397,7 @@ def test_any_new_classes_can_be_learned(kind: str, world: Any, quick: Incrementa
     """However many there are, however often each was seen, whatever they are called."""
     shots, steps = SHOTS[kind](activations), list[Progress]()
 
-    state = incremental_session(world.network, world.state, shots, quick, report=steps.append)
+    state = incremental_session(world.network, world.state, shots, quick, report=steps.append).state
 
     assert_learned(world.network, world.state, state, shots)
     assert len(steps) == 2
@@ -409,9 +409,9 @@ def test_shots_in_half_precision_are_learned_from(world: Any, quick: Incremental
     shots = activations([20, 21], 3, noise=CLEAR)
     halves = LabelledViews(shots.inputs.half(), shots.labels)
 
-    state = incremental_session(world.network, world.state, halves, quick)
+    state = incremental_session(world.network, world.state, halves, quick).state
 
-    plain = incremental_session(world.network, world.state, shots, quick)
+    plain = incremental_session(world.network, world.state, shots, quick).state
     torch.testing.assert_close(state.bank.prototypes[-2:], plain.bank.prototypes[-2:], rtol=0, atol=0.02)
 
 
@@ -423,7 +423,7 @@ def test_a_bank_of_two_thousand_classes_takes_another(world: Any, quick: Increme
     )
     parent, shots = replace(world.state, bank=bank), activations([20], 3, noise=CLEAR)
 
-    state = incremental_session(world.network, parent, shots, quick)
+    state = incremental_session(world.network, parent, shots, quick).state
 
     assert_learned(world.network, parent, state, shots)
     assert state.bank.held.tolist() == [3] * 2006 + [1]
@@ -436,7 +436,7 @@ def test_a_bank_that_keeps_one_copy_works(world: Any, quick: IncrementalConfig, 
     )
     parent, shots = replace(world.state, bank=bank), activations([20], 3, noise=CLEAR)
 
-    state = incremental_session(world.network, parent, shots, quick)
+    state = incremental_session(world.network, parent, shots, quick).state
 
     assert_learned(world.network, parent, state, shots)
     assert state.bank.held.tolist() == [1] * 7
@@ -447,10 +447,10 @@ def test_every_metric_can_learn(
     backbone: Backbone, world: Any, quick: IncrementalConfig, activations: Draw, metric: Metric
 ) -> None:
     """Prototypes are means in the metric's own space, before and after."""
-    parent = base_session(backbone, world.training, replace(world.config, epochs=0, metric=metric))
+    parent = base_session(backbone, world.training, replace(world.config, epochs=0, metric=metric)).state
     shots, steps = activations([20, 21], 3, views=2), list[Progress]()
 
-    state = incremental_session(backbone, parent, shots, quick, report=steps.append)
+    state = incremental_session(backbone, parent, shots, quick, report=steps.append).state
 
     assert_learned(backbone, parent, state, shots)
     assert state.space is parent.space
@@ -461,7 +461,7 @@ def test_every_metric_can_learn(
 def by_loss(session: Session, quick: IncrementalConfig) -> dict[LossKind, LearnerState]:
     """One session for each loss, all else equal."""
     return {
-        kind: incremental_session(session.before, session.parent, session.shots, replace(quick, loss=kind))
+        kind: incremental_session(session.before, session.parent, session.shots, replace(quick, loss=kind)).state
         for kind in LOSS_KINDS
     }
 
@@ -482,19 +482,19 @@ def test_a_class_that_is_known_already_is_refused(world: Any, quick: Incremental
     """More shots of it are another matter; the error names it."""
     shots = activations([20, 7], 2)
 
-    with pytest.raises(DuplicateClass, match=r"classes \[7\] stand in the bank already"):
+    with pytest.raises(DuplicateClass, match=r"classes \[7\] are in the bank already"):
         incremental_session(world.network, world.state, shots, quick)
-    with pytest.raises(DuplicateClass, match=r"classes \[7\] stand in the bank already"):
+    with pytest.raises(DuplicateClass, match=r"classes \[7\] are in the bank already"):
         teach(world.network, world.state, shots, quick)
 
 
 def test_no_shots_are_refused(world: Any, quick: IncrementalConfig, activations: Draw) -> None:
-    """A session needs a picture."""
+    """A session needs an image."""
     nobody = activations([20], 1).select(torch.arange(0))
 
-    with pytest.raises(NoImages, match="no picture to learn from"):
+    with pytest.raises(NoImages, match="no image to learn from"):
         incremental_session(world.network, world.state, nobody, quick)
-    with pytest.raises(NoImages, match="no picture to learn from"):
+    with pytest.raises(NoImages, match="no image to learn from"):
         teach(world.network, world.state, nobody, quick)
 
 
@@ -508,7 +508,7 @@ def test_the_seed_decides_everything(session: Session, quick: IncrementalConfig,
         with torch.random.fork_rng():
             torch.manual_seed(ambient)
             config = replace(quick, seed=seed)
-            states.append(bits(incremental_session(session.before, session.parent, session.shots, config)))
+            states.append(bits(incremental_session(session.before, session.parent, session.shots, config).state))
 
     assert states[0] == states[1]
     assert states[0] != states[2]
@@ -550,7 +550,7 @@ def test_milestones_divide_the_rate_by_five(session: Session, quick: Incremental
     }
 
     ends = {
-        name: bits(incremental_session(session.before, session.parent, session.shots, config))
+        name: bits(incremental_session(session.before, session.parent, session.shots, config).state)
         for name, config in rates.items()
     }
 
@@ -577,7 +577,7 @@ def test_no_epochs_equal_teaching(session: Session, gentle: IncrementalConfig, b
     """The new classes get the prototypes that teaching gives them, and the weights stay."""
     taught = teach(session.before, session.parent, session.shots, gentle)
 
-    state = incremental_session(session.before, session.parent, session.shots, replace(gentle, epochs=0))
+    state = incremental_session(session.before, session.parent, session.shots, replace(gentle, epochs=0)).state
 
     assert torch.equal(state.bank.prototypes[6:], taught.bank.prototypes[6:])
     assert bits(with_weights(session.before, state.weights)) == bits(session.before)
@@ -617,7 +617,7 @@ def test_a_prior_pulls_towards_well_known_classes(session: Session, gentle: Incr
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_it_trains_on_cuda(session: Session, gentle: IncrementalConfig) -> None:
     """What comes back is on the CPU, and close to what the CPU learns."""
-    state = incremental_session(session.before, session.parent, session.shots, gentle, device="cuda")
+    state = incremental_session(session.before, session.parent, session.shots, gentle, device="cuda").state
 
     assert all(tensor.device.type == "cpu" for tensor in state.weights.values())
     torch.testing.assert_close(state.bank.prototypes, session.state.bank.prototypes, rtol=0.1, atol=0.1)

@@ -84,7 +84,7 @@ def test_g_is_both_hinges_of_equation_two() -> None:
     assert expected == [pytest.approx(row, abs=1e-6) for row in g.tolist()]
 
 
-def test_g_is_never_negative_and_reaches_nought() -> None:
+def test_g_is_never_negative_and_reaches_zero() -> None:
     """The hinge gives g the codomain [0, ∞)."""
     g = embedding_loss(quadruplets(), Margins(query=0.1, negatives=0.1))
 
@@ -214,7 +214,7 @@ def test_the_correlation_loss_is_a_mean_over_pairs(count: int) -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_without_a_pair_there_is_no_correlation(count: int) -> None:
-    """One class alone correlates with nothing, and nothing divides by nought."""
+    """One class alone correlates with nothing, and nothing divides by zero."""
     loss = correlation_loss(random_prototypes(count))
 
     assert loss.item() == 0
@@ -244,7 +244,7 @@ def test_the_consistency_loss_is_a_mean_over_classes() -> None:
 
 
 def test_prototypes_that_have_not_moved_are_consistent() -> None:
-    """At c0 the loss is nought."""
+    """At c0 the loss is zero."""
     prototypes = random_prototypes(4)
 
     loss = consistency_loss(prototypes, prototypes.clone())

@@ -1,4 +1,4 @@
-"""From pictures to prototypes, and the support that few shots get from well-known classes."""
+"""From images to prototypes, and the support that few shots get from well-known classes."""
 
 import math
 from itertools import pairwise
@@ -131,7 +131,7 @@ def test_what_lies_in_the_span_stays_and_what_lies_beyond_fades() -> None:
 
 
 def test_noise_of_few_shots_fades() -> None:
-    """Classes differ in ten of forty dimensions, pictures in all of them: support brings means nearer to the truth."""
+    """Classes differ in ten of forty dimensions, images in all of them: support brings means nearer to the truth."""
     generator = torch.Generator().manual_seed(1)
     truths = torch.zeros(80, 40)
     truths[:, :10] = torch.randn(80, 10, generator=generator)
@@ -181,7 +181,7 @@ def test_a_prior_worth_nothing_changes_nothing() -> None:
 
 
 def test_the_pull_fades_as_a_class_gets_more_shots() -> None:
-    """The same prototype moves less with every further picture behind it."""
+    """The same prototype moves less with every further image behind it."""
     prototypes, shots = vectors(1).repeat(5, 1), [1, 2, 5, 50, 5000]
 
     better = supported(prototypes, torch.tensor(shots), bank_of([100] * 3), prior_shots=TEEN)

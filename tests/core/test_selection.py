@@ -21,8 +21,8 @@ def network() -> nn.Sequential:
 
 
 def output(module: nn.Sequential) -> Tensor:
-    pictures = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(1))
-    features: Tensor = module[:4](pictures)
+    images = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+    features: Tensor = module[:4](images)
     outputs: Tensor = module[4](features.mean((2, 3)))
     return outputs
 
@@ -57,7 +57,7 @@ def test_a_budget_beyond_the_network_selects_every_weight() -> None:
 
 
 def test_no_budget_selects_nothing() -> None:
-    """A fraction of nought trains nothing, and the optimiser gets nothing."""
+    """A fraction of zero trains nothing, and the optimiser gets nothing."""
     module = network()
 
     masks = smallest_weights(module, 0)
@@ -101,7 +101,7 @@ def test_equal_weights_do_not_exceed_the_budget() -> None:
 
 
 def test_a_module_without_weights_has_nothing_to_select() -> None:
-    """Nothing divides by nought."""
+    """Nothing divides by zero."""
     masks = smallest_weights(nn.BatchNorm1d(4), 10)
 
     assert masks == {}
@@ -149,7 +149,7 @@ def test_decay_shrinks_selected_weights_only() -> None:
 
 @pytest.mark.parametrize("slope", [float("nan"), float("inf"), -1.0])
 def test_an_unselected_element_has_no_slope_whatever_its_gradient(slope: float) -> None:
-    """A loss that explodes does not reach what is frozen: nought times infinity would not be a number."""
+    """A loss that explodes does not reach what is frozen: zero times infinity would not be a number."""
     layer = nn.Linear(4, 3, bias=False)
     masks = smallest_weights(layer, 6)
     layer.weight.grad = torch.full_like(layer.weight, slope)

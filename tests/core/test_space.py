@@ -10,7 +10,7 @@ from torch import Tensor
 from core.space import METRICS, Metric, Space, Whitening, class_means, euclidean, fit_space, power_normalised
 
 DIM = 6
-LABELS = torch.tensor([60] * 80 + [7] * 50 + [1000] * 70)  # uneven, and not numbered from nought
+LABELS = torch.tensor([60] * 80 + [7] * 50 + [1000] * 70)  # uneven, and not numbered from zero
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -84,7 +84,7 @@ def test_cosine_distances_look_at_directions() -> None:
 
 
 def test_power_cosine_takes_roots_before_directions() -> None:
-    """One minus the cosine between square roots, negative features counting as nought."""
+    """One minus the cosine between square roots, negative features counting as zero."""
     queries, targets, space = some_vectors(4, 0), some_vectors(3, 1), Space("power-cosine")
 
     distances = space.distances(space.embed(queries), space.embed(targets))
@@ -123,7 +123,7 @@ def test_without_a_base_session_whitened_is_power_cosine() -> None:
 
 @pytest.mark.parametrize("metric", ["cosine", "power-cosine", "whitened"])
 def test_embeddings_have_unit_length_where_directions_count(metric: Metric) -> None:
-    """So that every picture has the same say in the mean that is its class's prototype."""
+    """So that every image has the same say in the mean that is its class's prototype."""
     embeddings = Space(metric).embed(9 * some_vectors(4, 0))
 
     assert torch.allclose(torch.ones(4), embeddings.norm(dim=1), atol=1e-6)
@@ -131,7 +131,7 @@ def test_embeddings_have_unit_length_where_directions_count(metric: Metric) -> N
 
 @pytest.mark.parametrize("metric", ["cosine", "power-cosine"])
 def test_the_length_of_a_feature_vector_does_not_matter(metric: Metric) -> None:
-    """A brighter picture of the same thing is as near."""
+    """A brighter image of the same thing is as near."""
     queries, targets, space = some_vectors(4, 0).abs(), some_vectors(3, 1).abs(), Space(metric)
 
     distances = space.distances(space.embed(9 * queries), space.embed(targets))
@@ -170,7 +170,7 @@ def test_embedding_does_not_depend_on_the_batch(space: Space) -> None:
 @pytest.mark.parametrize("space", every_space())
 @pytest.mark.parametrize("value", [0.0, -1.0, 1e-20])
 def test_features_without_a_signal_give_numbers_and_slopes(space: Space, value: float) -> None:
-    """A dead picture, or a prototype it coincides with, makes neither distances nor gradients NaN or infinite."""
+    """A dead image, or a prototype it coincides with, makes neither distances nor gradients NaN or infinite."""
     dead = torch.full((2, DIM), value, requires_grad=True)
     targets = torch.cat([space.embed(features_of(LABELS[:3])[:, 0]), space.embed(dead.detach())[:1]])
 
@@ -182,7 +182,7 @@ def test_features_without_a_signal_give_numbers_and_slopes(space: Space, value: 
 
 
 def test_coinciding_points_have_next_to_no_distance_and_a_finite_slope() -> None:
-    """The root's slope at nought is infinite; the floor keeps it out."""
+    """The root's slope at zero is infinite; the floor keeps it out."""
     points = torch.nn.functional.normalize(some_vectors(5, 0), dim=1).requires_grad_()
 
     distances = euclidean(points, points.detach()).diagonal()
@@ -198,7 +198,7 @@ def test_coinciding_points_have_next_to_no_distance_and_a_finite_slope() -> None
 
 @pytest.mark.parametrize("shrink", [0.1, 1.0])
 def test_the_projection_inverts_the_shrunk_covariance(shrink: float) -> None:
-    """P·(Σ + shrink·t·I)·P = t·I with t the mean variance within classes, Σ over every picture and view."""
+    """P·(Σ + shrink·t·I)·P = t·I with t the mean variance within classes, Σ over every image and view."""
     space = fitted(shrink=shrink)
 
     assert space.whitening is not None
@@ -211,7 +211,7 @@ def test_the_projection_inverts_the_shrunk_covariance(shrink: float) -> None:
 
 
 def test_whitened_classes_spread_alike_in_every_direction() -> None:
-    """With many pictures and hardly any shrinking the covariance within classes is a multiple of the identity."""
+    """With many images and hardly any shrinking the covariance within classes is a multiple of the identity."""
     plain = within_class_covariance(power_normalised(features_of(LABELS)), LABELS)
 
     whitened = within_class_covariance(fitted(shrink=1e-5).embed(features_of(LABELS)), LABELS)
@@ -223,7 +223,7 @@ def test_whitened_classes_spread_alike_in_every_direction() -> None:
 
 
 def test_the_origin_is_the_mean_of_the_class_means() -> None:
-    """Every class counts once, whatever its number of pictures."""
+    """Every class counts once, whatever its number of images."""
     space = fitted()
 
     assert space.whitening is not None
@@ -232,7 +232,7 @@ def test_the_origin_is_the_mean_of_the_class_means() -> None:
     assert torch.allclose(torch.stack(means).mean(0), space.whitening.origin, atol=1e-6)
 
 
-def test_fewer_pictures_than_dimensions_can_be_whitened() -> None:
+def test_fewer_images_than_dimensions_can_be_whitened() -> None:
     """Shrinking keeps directions without a known variance finite and no larger than they were."""
     labels = torch.tensor([5, 9, 9])
 
@@ -244,7 +244,7 @@ def test_fewer_pictures_than_dimensions_can_be_whitened() -> None:
 
 
 def test_whitening_brings_noisy_classes_apart() -> None:
-    """A direction in which pictures of one class differ counts for less than one in which classes differ."""
+    """A direction in which images of one class differ counts for less than one in which classes differ."""
     labels = torch.tensor([3, 8]).repeat_interleave(200)
     features = 4 + 0.1 * torch.randn(400, 1, DIM, generator=seeded())
     features[:, :, :2] += 3 * torch.rand(400, 1, 1, generator=seeded(1)) - 1.5  # what varies, whatever the class
@@ -263,7 +263,7 @@ def test_whitening_brings_noisy_classes_apart() -> None:
 
 
 def test_classes_without_any_spread_can_be_whitened() -> None:
-    """One picture a class in one view has no covariance within classes; each is still nearest to itself."""
+    """One image a class in one view has no covariance within classes; each is still nearest to itself."""
     labels = torch.tensor([60, 7, 1000])
     features = features_of(labels, views=1)
 
@@ -291,7 +291,7 @@ def test_one_class_alone_is_not_whitened() -> None:
     assert (space.metric, space.whitening) == ("whitened", None)
 
 
-def test_class_means_are_over_pictures_and_views_in_ascending_order() -> None:
+def test_class_means_are_over_images_and_views_in_ascending_order() -> None:
     """Uneven classes with any numbers."""
     labels = torch.tensor([60, 7, 60, 1000, 60])
     vectors = some_vectors(10, 0).reshape(5, 2, DIM)

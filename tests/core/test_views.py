@@ -1,4 +1,4 @@
-"""Pictures as sessions see them: labels of any numbers, several views, and batches that lose nobody."""
+"""Images as sessions see them: labels of any numbers, several views, and batches that lose nobody."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def test_classes_are_listed_once_and_ascending() -> None:
     assert views.counts.tolist() == [2, 3, 1]
 
 
-def test_there_are_as_many_pictures_as_labels() -> None:
+def test_there_are_as_many_images_as_labels() -> None:
     """Length and number of views are read from the inputs."""
     views = labelled(1, 2, 3, views=5)
 
@@ -36,7 +36,7 @@ def test_there_are_as_many_pictures_as_labels() -> None:
 
 
 def test_the_centre_view_is_the_first() -> None:
-    """What is left is one view of every picture, still with a dimension for views."""
+    """What is left is one view of every image, still with a dimension for views."""
     views = labelled(4, 5)
 
     centre = views.centre()
@@ -45,7 +45,7 @@ def test_the_centre_view_is_the_first() -> None:
     assert centre.labels.tolist() == [4, 5]
 
 
-def test_selected_pictures_keep_their_labels() -> None:
+def test_selected_images_keep_their_labels() -> None:
     """Rows come in the order they are asked for."""
     views = labelled(4, 5, 6)
 
@@ -58,10 +58,10 @@ def test_selected_pictures_keep_their_labels() -> None:
 @pytest.mark.parametrize(
     ("shape", "labels", "message"),
     [
-        ((3, 1, 4), 2, "3 pictures carry 2 labels"),
-        ((0, 1, 4), 1, "0 pictures carry 1 labels"),
-        ((2, 4), 2, r"\(pictures, views, …\) are needed, not \(2, 4\)"),
-        ((2, 0, 4), 2, r"\(pictures, views, …\) are needed, not \(2, 0, 4\)"),
+        ((3, 1, 4), 2, "3 images have 2 labels"),
+        ((0, 1, 4), 1, "0 images have 1 labels"),
+        ((2, 4), 2, r"\(images, views, …\) are needed, not \(2, 4\)"),
+        ((2, 0, 4), 2, r"\(images, views, …\) are needed, not \(2, 0, 4\)"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(shape: tuple[int, ...], labels: int, message: str) -> None:
@@ -70,21 +70,21 @@ def test_what_does_not_fit_together_is_refused(shape: tuple[int, ...], labels: i
         LabelledViews(torch.zeros(shape), torch.zeros(labels, dtype=torch.long))
 
 
-def test_no_picture_is_not_enough_to_learn_from() -> None:
+def test_no_image_is_not_enough_to_learn_from() -> None:
     """An empty set exists, but a session refuses it and so does embedding it."""
     nobody = LabelledViews(torch.zeros(0, 1, 4), torch.zeros(0, dtype=torch.long))
 
-    with pytest.raises(NoImages, match="no picture to learn from"):
-        nobody.require_pictures()
-    with pytest.raises(NoImages, match="no picture to embed"):
+    with pytest.raises(NoImages, match="no image to learn from"):
+        nobody.require_images()
+    with pytest.raises(NoImages, match="no image to embed"):
         features_of(nn.Identity(), nobody, CPU)
 
 
-def test_one_picture_is_enough() -> None:
-    """Requiring pictures raises nothing where there is one."""
+def test_one_image_is_enough() -> None:
+    """Requiring images raises nothing where there is one."""
     single = labelled(3)
 
-    single.require_pictures()
+    single.require_images()
 
     assert len(single) == 1
 
@@ -96,10 +96,10 @@ def test_the_scope_says_what_is_trained(backbone: Backbone) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 4, 6, 100])
-def test_features_stand_where_their_pictures_stood(
+def test_features_stand_where_their_images_stood(
     backbone: Backbone, activations: Callable[..., LabelledViews], batch: int
 ) -> None:
-    """Picture by picture and view by view, in batches that need not divide the whole."""
+    """StoredImage by image and view by view, in batches that need not divide the whole."""
     views = activations([1, 2], 3, views=2)
     with torch.no_grad():
         expected = torch.stack([torch.cat([backbone.tail(view[None]) for view in shot]) for shot in views.inputs])
@@ -123,17 +123,17 @@ def test_features_are_taken_in_evaluation_mode_without_gradients() -> None:
     assert module[2].num_batches_tracked == 0
 
 
-def test_pictures_stay_bytes_and_activations_become_single_precision() -> None:
+def test_images_stay_bytes_and_activations_become_single_precision() -> None:
     """Activations may be kept in half precision; networks take them in single."""
-    pictures = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
+    images = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
     halves = torch.randn(2, 5).half()
 
-    assert torch.equal(as_batch(pictures, CPU), pictures)
-    assert as_batch(pictures, CPU).dtype == torch.uint8
+    assert torch.equal(as_batch(images, CPU), images)
+    assert as_batch(images, CPU).dtype == torch.uint8
     assert torch.equal(as_batch(halves, CPU), halves.float())
 
 
-def test_pictures_and_maps_are_laid_out_channels_last() -> None:
+def test_images_and_maps_are_laid_out_channels_last() -> None:
     """That is the order in which convolutions are fast."""
     batch = as_batch(torch.randn(2, 3, 4, 4), CPU)
 

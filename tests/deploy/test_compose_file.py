@@ -106,5 +106,5 @@ def test_secrets_that_a_database_knows_are_not_written_over(tmp_path: Path) -> N
     again = make_env(tmp_path / "env")
 
     assert again.returncode == 2
-    assert "is there already" in again.stderr
+    assert "exists already" in again.stderr
     assert before["POSTGRES_PASSWORD"] in (tmp_path / "env").read_text()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.page import REPOSITORY
-from workers.pulse import Pulse
+from workers.heartbeat import Heartbeat
 
 HEALTHCHECK = REPOSITORY / "deploy" / "healthcheck.py"
 
@@ -63,7 +63,7 @@ def test_a_container_with_an_api_is_as_healthy_as_the_api(tmp_path: Path, live: 
 def test_a_container_without_an_api_is_as_healthy_as_its_worker(tmp_path: Path) -> None:
     """An API that takes a connection and does not answer is not healthy, however well the worker beside it does."""
     before = healthy(free_port(), tmp_path)
-    Pulse(tmp_path).beat()
+    Heartbeat(tmp_path).beat()
     after = healthy(free_port(), tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hung = healthy(silent.getsockname()[1], tmp_path)

@@ -73,7 +73,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Samples:
     return samples
 
 
-def parts_of(query: str, kind: Any) -> list[Any]:
+def context_of(query: str, kind: Any) -> list[Any]:
     found: list[Any] = []
 
     def visit(part: Any) -> bool:
@@ -90,7 +90,7 @@ def parts_of(query: str, kind: Any) -> list[Any]:
 @pytest.mark.parametrize("query", queries())
 def test_a_query_asks_for_what_is_told(told: Samples, query: str) -> None:
     """Metrics, labels and the values of labels that are written into it."""
-    selectors = parts_of(query, VectorSelector)
+    selectors = context_of(query, VectorSelector)
 
     assert selectors
     for selector in selectors:
@@ -115,8 +115,8 @@ def _matches(matcher: Any, labels: dict[str, str]) -> bool:
 @pytest.mark.parametrize("query", queries())
 def test_a_query_groups_by_labels_that_there_are(told: Samples, query: str) -> None:
     """A label that nobody has would put all into one group without a word."""
-    for grouped in parts_of(query, AggregateExpr):
-        (first, *_) = parts_of(grouped.expr.prettify(), VectorSelector)
+    for grouped in context_of(query, AggregateExpr):
+        (first, *_) = context_of(grouped.expr.prettify(), VectorSelector)
         there = PROMETHEUS_OWN.union(*told[first.name])
 
         assert set(grouped.modifier.labels if grouped.modifier else ()) <= there
@@ -125,7 +125,7 @@ def test_a_query_groups_by_labels_that_there_are(told: Samples, query: str) -> N
 @pytest.mark.parametrize("query", queries())
 def test_a_rate_is_of_something_that_only_rises(query: str) -> None:
     """Of a gauge it would be nonsense, of a counter a difference would fall at every restart."""
-    for call in parts_of(query, promql_parser.Call):
+    for call in context_of(query, promql_parser.Call):
         name = call.func.name
         if name in {"rate", "increase", "delta"}:
             rises = call.args[0].vector_selector.name.endswith(("_total", "_count", "_sum", "_bucket"))
@@ -134,7 +134,7 @@ def test_a_rate_is_of_something_that_only_rises(query: str) -> None:
 
 def test_every_metric_of_the_service_is_on_the_dashboard(told: Samples) -> None:
     """What nobody looks at need not be measured."""
-    shown = {selector.name for query in queries() for selector in parts_of(query, VectorSelector)}
+    shown = {selector.name for query in queries() for selector in context_of(query, VectorSelector)}
     measured = {name for name in told if not name.endswith("_created")}
 
     assert _ours(measured) == _ours(shown)

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
+from tests.faults.drawn_images import COLOURS, picture
 from tests.faults.ledger import Ledger, Sight, Taught
-from tests.faults.pictures import COLOURS, picture
 from tests.faults.stage import Deployment, Replica
 
 TRIES = 3  # of a request that may be sent again

@@ -17,8 +17,8 @@ from sqlalchemy import select
 
 from store.models import Model, SessionEvent, SessionRow, Version
 from store.sessions import FINISHED
+from tests.faults.drawn_images import COLOURS, picture
 from tests.faults.ledger import SHOTS
-from tests.faults.pictures import COLOURS, picture
 from tests.faults.stage import Part, Stage, until
 
 KEPT = 3  # classes of a model at a time: sessions stay short

@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 
 from core.images import centre_view, decode
-from learners.networks import Networks
-from service.engine.network import NetworkLoader
-from service.engine.shelf import Shelf
+from engine.backbone_cache import BackboneCache
+from learners.version_loader import VersionLoader
 from store.database import Database
 
 EVERYTHING = 100  # candidates: more than there are classes
@@ -19,14 +18,13 @@ EVERYTHING = 100  # candidates: more than there are classes
 
 class Fresh:
     def __init__(self, database: Database) -> None:
-        self._database = database
-        self._loader = NetworkLoader(Networks(torch.device("cpu"), "torch", Path("nothing-is-kept")))
+        self._loader = VersionLoader(database, BackboneCache(torch.device("cpu"), "torch", Path("nothing-is-kept")))
 
     def distances(self, model: str, number: int, pictures: list[bytes]) -> list[dict[int, float]]:
         """Of each picture: how far it is from every class of that version."""
-        served = Shelf(self._database, self._loader).at(model, number)
-        network = served.network
+        version = self._loader.load(model, number, None)
+        network = version.network
         side = network.framing.short_side
         views = torch.stack([centre_view(decode(data, short_side=side), network.framing) for data in pictures])
-        found = served.classifier.predict(network.tail(network.trunk(views)), EVERYTHING)
+        found = version.classifier.predict(network.tail(network.trunk(views)), EVERYTHING)
         return [{candidate.class_id: candidate.distance for candidate in one.top} for one in found]

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.pictures import COLOURS, picture
+from tests.faults.drawn_images import COLOURS, picture
 
 SHOTS = 3
 

@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from store import catalogue, classes, sessions, versions
+from store import bank_rows, catalogue, classes, sessions, versions
 from store.models import ClassRow, Model, Prototype, SessionRow, Shot, Version
 from tests.faults.callers import Caller
+from tests.faults.drawn_images import COLOURS, picture
 from tests.faults.fresh import EVERYTHING, Fresh
 from tests.faults.ledger import Ledger, Taught
-from tests.faults.pictures import COLOURS, picture
 from tests.faults.stage import Deployment, Replica, until
 
 PROBES = tuple(COLOURS)
@@ -325,7 +325,7 @@ def _bank(db: Session, version: Version) -> dict[int, str]:
     weights = versions.weights(db, version.model_id, version.weights) or b""
     return {
         known.class_id: hashlib.sha256(known.copies[-1] + (known.held_out or b"") + weights).hexdigest()
-        for known in versions.remembered(db, version.model_id, version.number)
+        for known in bank_rows.read_bank(db, version.model_id, version.number)
     }
 
 

@@ -5,7 +5,6 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 SECONDS_BETWEEN = 0.1
@@ -50,9 +49,7 @@ class Friend:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
             thread.join(SECONDS_TO_GIVE_UP + 5)

@@ -8,10 +8,10 @@ import pytest
 from tests.hostile.attacks import ATTACKS
 from tests.hostile.judging import Besieged, Bounds
 
-SECONDS = 2.0
+SECONDS = 1.0
 SCALE = 0.25
 BOUNDS = Bounds(livez=1.5, times_quiet=8, least_quiet=0.25)
-QUICK = {"PROTOQUAD_HEAD_SECONDS": "2", "PROTOQUAD_BODY_SECONDS": "5"}
+QUICK = {"PROTOQUAD_HEAD_SECONDS": "1", "PROTOQUAD_BODY_SECONDS": "3"}
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from core.backbones import Backbone, build
-from learners.networks import Networks
+from engine.backbone_cache import BackboneCache
 
 
-class SmallNetworks(Networks):
+class SmallNetworks(BackboneCache):
     """ResNet-32 with weights of its own; which ones, the seed says."""
 
     def __init__(self, seed: int, *, pretrained: bool) -> None:
@@ -35,12 +35,12 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def networks() -> Networks:
+def networks() -> BackboneCache:
     """Its weights count as pretrained, so base sessions train the tail alone."""
     return SmallNetworks(7, pretrained=True)
 
 
 @pytest.fixture(scope="session")
-def untrained_networks() -> tuple[Networks, Networks]:
+def untrained_networks() -> tuple[BackboneCache, BackboneCache]:
     """As two processes have them: a backbone without pretrained weights is different in each."""
     return SmallNetworks(1, pretrained=False), SmallNetworks(2, pretrained=False)

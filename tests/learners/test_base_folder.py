@@ -10,20 +10,15 @@ import pytest
 import torch
 
 from core.backbones import Backbone
-from core.inference import Forward
-from learners import base_looking
-from learners.base_folder import ClassFolder, FolderError, read_folder
-from learners.base_looking import Looked, look
-from learners.networks import Networks
-from learners.pictures import views_of
+from engine.backbone_cache import BackboneCache
+from engine.compiled_module import CompiledModule
+from learners.base_folder import FolderError, read_folder
+from learners.base_images import SPARE_BYTES, BaseImages, ImageReader, read_images
+from learners.stored_images import views_of
 from tests.painted import paint, picture
 
-Look = Callable[..., Looked]
+Look = Callable[..., BaseImages]
 RED_BLUE = {"red": 5, "blue": 4}
-
-
-def read(directory: Path) -> list[ClassFolder]:
-    return read_folder(directory, str.strip)
 
 
 # Reading
@@ -33,19 +28,19 @@ def test_each_folder_is_a_class_of_its_name(tmp_path: Path) -> None:
     """Classes and files come in the order of their names."""
     folder = paint(tmp_path, RED_BLUE)
 
-    found = read(folder)
+    found = read_folder(folder)
 
     assert [(one.name, len(one.files)) for one in found] == [("blue", 4), ("red", 5)]
     assert found[0].files == tuple(folder / "blue" / f"{number}.png" for number in range(4))
 
 
-def test_names_are_cleaned_as_the_caller_says(tmp_path: Path) -> None:
-    """The folder's name is only where a class's name begins."""
-    paint(tmp_path, {"red  ": 2})
+def test_names_are_cleaned_as_those_of_taught_classes(tmp_path: Path) -> None:
+    """Trimmed and composed, as a name in a request is."""
+    paint(tmp_path, {"cafe\u0301  ": 2})
 
-    found = read_folder(tmp_path, lambda name: name.strip().upper())
+    found = read_folder(tmp_path)
 
-    assert [one.name for one in found] == ["RED"]
+    assert [one.name for one in found] == ["caf\u00e9"]
 
 
 def test_a_file_counts_whatever_its_extension_and_only_where_it_lies(tmp_path: Path) -> None:
@@ -55,7 +50,7 @@ def test_a_file_counts_whatever_its_extension_and_only_where_it_lies(tmp_path: P
     (tmp_path / "red" / ".DS_Store").write_bytes(b"")
     (tmp_path / "README.txt").write_text("pictures")
 
-    found = read(tmp_path)
+    found = read_folder(tmp_path)
 
     assert {one.name: [file.name for file in one.files] for one in found} == {"red": ["0.png", "1.png", "scan"]}
 
@@ -66,11 +61,11 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     flat = paint(tmp_path, {"flat": 3}) / "flat"
 
     with pytest.raises(FolderError, match="nowhere does not exist; give a folder"):
-        read(tmp_path / "nowhere")
+        read_folder(tmp_path / "nowhere")
     with pytest.raises(FolderError, match="file is a file; give a folder"):
-        read(tmp_path / "file")
-    with pytest.raises(FolderError, match="flat holds no folders; put the pictures of each class in a folder"):
-        read(flat)
+        read_folder(tmp_path / "file")
+    with pytest.raises(FolderError, match="flat holds no folders; put the images of each class in a folder"):
+        read_folder(flat)
 
 
 def test_all_classes_with_too_few_files_are_named_at_once(tmp_path: Path) -> None:
@@ -78,43 +73,39 @@ def test_all_classes_with_too_few_files_are_named_at_once(tmp_path: Path) -> Non
     paint(tmp_path, {"red": 2, "green": 1, "blue": 0, "black": 0})
 
     with pytest.raises(FolderError) as refused:
-        read(tmp_path)
+        read_folder(tmp_path)
 
     assert str(refused.value) == (
-        "a class needs at least 2 pictures: 'black', 'blue' have no picture that can be read; 'green' has only one. "
-        "Add pictures to these folders or take the folders away"
+        "a class needs at least 2 images: 'black', 'blue' have no image that can be read; 'green' has only one. "
+        "Add images to these folders or remove the folders"
     )
 
 
 def test_a_name_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     """The sentence says which folder it is and why."""
-
-    def clean(name: str) -> str:
-        raise ValueError(f"{name} is too short")
-
-    with pytest.raises(FolderError, match=r"x cannot name a class: x is too short"):
-        read_folder(paint(tmp_path, {"x": 2}), clean)
+    with pytest.raises(FolderError, match=r"cannot name a class: the name contains a control character"):
+        read_folder(paint(tmp_path, {"red\tred": 2}))
 
 
 def test_two_folders_of_one_name_are_refused(tmp_path: Path) -> None:
     """After cleaning they would be the same class."""
     paint(tmp_path, {"red": 2, "red ": 2})
 
-    with pytest.raises(FolderError, match="name the same class 'red'; join them or rename one"):
-        read(tmp_path)
+    with pytest.raises(FolderError, match="name the same class 'red'; merge them or rename one"):
+        read_folder(tmp_path)
 
 
 # Looking
 
 
 @pytest.fixture(scope="module")
-def backbone(networks: Networks) -> Backbone:
+def backbone(networks: BackboneCache) -> Backbone:
     return networks.pretrained("resnet32")
 
 
 @pytest.fixture(scope="module")
-def trunk(networks: Networks, backbone: Backbone) -> Forward:
-    return networks.kit(backbone.name).own_trunk
+def trunk(networks: BackboneCache, backbone: Backbone) -> CompiledModule:
+    return networks.compiled(backbone.name).pretrained_trunk
 
 
 @pytest.fixture
@@ -124,16 +115,22 @@ def room(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def looked(tmp_path: Path, room: Path, backbone: Backbone, trunk: Forward) -> Look:
+def looked(tmp_path: Path, room: Path, backbone: Backbone, trunk: CompiledModule) -> Look:
     """Looks at a painted folder."""
 
-    def at(classes: dict[str, int] = RED_BLUE, through: Forward | None = trunk, **options: Any) -> Looked:
-        return look(read(paint(tmp_path / "pictures", classes)), backbone, through, room, augmented=2, **options)
+    def at(
+        classes: dict[str, int] = RED_BLUE,
+        through: CompiledModule | None = trunk,
+        advance: Callable[[int], None] = lambda _: None,
+        **options: Any,
+    ) -> BaseImages:
+        reader = ImageReader(backbone, through, augmented=2, **options)
+        return read_images(read_folder(paint(tmp_path / "pictures", classes)), reader, room, advance)
 
     return at
 
 
-def rows_by_content(looked: Looked) -> Counter[tuple[int, bytes]]:
+def rows_by_content(looked: BaseImages) -> Counter[tuple[int, bytes]]:
     parts = [part for part in (looked.training, looked.guard) if part is not None]
     return Counter(
         (label, row.numpy().tobytes())
@@ -142,7 +139,7 @@ def rows_by_content(looked: Looked) -> Counter[tuple[int, bytes]]:
     )
 
 
-def test_every_picture_is_seen_behind_the_trunk(looked: Look, backbone: Backbone, trunk: Forward) -> None:
+def test_every_picture_is_seen_behind_the_trunk(looked: Look, backbone: Backbone, trunk: CompiledModule) -> None:
     """All views of all pictures, in half precision, each with its class; recomputed one picture at a time."""
     expected = Counter(
         (place, trunk(views_of(picture(name, number), backbone.framing, augmented=2)).half().numpy().tobytes())
@@ -158,7 +155,7 @@ def test_every_picture_is_seen_behind_the_trunk(looked: Look, backbone: Backbone
     assert len(found) == 9
 
 
-def test_two_pictures_of_each_class_are_held_out(looked: Look, backbone: Backbone, trunk: Forward) -> None:
+def test_two_pictures_of_each_class_are_held_out(looked: Look, backbone: Backbone, trunk: CompiledModule) -> None:
     """The guard's files are those of its rows, wherever in the folder they lay."""
     found = looked({"red": 5, "blue": 4, "grey": 2, "pink": 3})
 
@@ -207,7 +204,7 @@ def test_an_interrupted_look_leaves_nothing(looked: Look, room: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        looked(told=stop)
+        looked(advance=stop)
 
     assert list(room.iterdir()) == []
     assert str(room) not in Path("/proc/self/maps").read_text()
@@ -220,11 +217,11 @@ def test_files_that_are_no_pictures_are_skipped_and_told(tmp_path: Path, looked:
     (tmp_path / "pictures" / "blue" / "notes.txt").write_text("a blue one")
     steps: list[int] = []
 
-    found = looked(told=steps.append)
+    found = looked(advance=steps.append)
 
     assert [(one.file.name, one.reason.split(";")[0]) for one in found.skipped] == [
-        ("notes.txt", "the bytes begin like no picture format"),
-        ("empty", "the picture has no bytes"),
+        ("notes.txt", "the bytes begin like no image format"),
+        ("empty", "the image has no bytes"),
     ]
     assert len(found) == 9
     assert sum(steps) == 11
@@ -249,18 +246,20 @@ def test_classes_left_with_too_few_readable_pictures_are_all_named(tmp_path: Pat
     with pytest.raises(FolderError) as refused:
         looked({})
 
-    assert "'blue' has no picture that can be read; 'green' has only one" in str(refused.value)
+    assert "'blue' has no image that can be read; 'green' has only one" in str(refused.value)
     assert "(3 files could not be read)" in str(refused.value)
 
 
 def test_too_small_a_disk_is_told_before_the_first_picture(looked: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour later it would be a crash."""
-    free = shutil.disk_usage("/")._replace(free=base_looking.SPARE_BYTES + 1000)
+    free = shutil.disk_usage("/")._replace(free=SPARE_BYTES + 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
     steps: list[int] = []
 
-    with pytest.raises(FolderError, match=r"looking at 9 pictures needs .* GB on the disk of .*room, where 0.0 GB"):
-        looked(told=steps.append)
+    with pytest.raises(
+        FolderError, match=r"a base session of 9 images needs .* GB on the disk of .*room, where 0.0 GB"
+    ):
+        looked(advance=steps.append)
 
     assert steps == []
 

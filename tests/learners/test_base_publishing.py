@@ -1,6 +1,7 @@
 """A base session's result is written whole or not at all, and nothing taught before or meanwhile is lost."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,21 @@ from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean, calibrate
 from core.progress import silent
 from core.state import weights_of
-from learners import base_publishing
+from engine.backbone_cache import BackboneCache
 from learners.base_folder import read_folder
-from learners.base_learning import Learnt, base_config, learn, look_for
-from learners.base_publishing import Published, publish, situation
+from learners.base_images import ImageReader, read_images
+from learners.base_publishing import PublishedBase, find_target, publish_base
+from learners.base_training import BaseResult, base_config, train_base, trunk_for
 from learners.blobs import from_blob, to_blob
-from learners.loading import classifier, trained
-from learners.networks import Networks
-from learners.pictures import views_of
-from learners.teaching import taught
-from store import catalogue, classes, sessions, versions
+from learners.loading import classifier_of_version, weights_of_version
+from learners.stored_images import views_of
+from learners.taught_class import learn_class
+from store import bank_rows, catalogue, classes, session_metrics, sessions, versions
+from store.bank_rows import PrototypeRow
 from store.database import Database
 from store.errors import Conflict, LimitReached, NameTaken
 from store.models import ClassRow, GuardImage, Model, Shot, Version, VersionNumber
 from store.settings import Settings
-from store.versions import PrototypeRow
 from tests.painted import paint, picture
 
 SETTINGS = Settings()
@@ -37,26 +38,26 @@ SHOTS = [picture("violet", number) for number in range(3)]
 
 
 def learnt_from(
-    classes: dict[str, int], folder: Path, networks: Networks, epochs: int = 1, junk: str | None = None
-) -> Learnt:
+    classes: dict[str, int], folder: Path, networks: BackboneCache, epochs: int = 1, junk: str | None = None
+) -> BaseResult:
     paint(folder, classes)
     if junk:
         (folder / junk).write_text("no picture")
-    folders = read_folder(folder, str.strip)
+    folders = read_folder(folder)
     backbone = networks.pretrained("resnet32")
     config = base_config(backbone, epochs)
-    looked = look_for(folders, networks, backbone, config, folder, max_pixels=10_000, told=lambda _: None)
-    return learn(folders, looked, networks, backbone, config, silent)
+    images = read_images(folders, ImageReader(backbone, trunk_for(networks, backbone, config)), folder)
+    return train_base(folders, images, networks, backbone, config, silent)
 
 
 @pytest.fixture(scope="module")
-def learnt(networks: Networks, tmp_path_factory: pytest.TempPathFactory) -> Learnt:
+def learnt(networks: BackboneCache, tmp_path_factory: pytest.TempPathFactory) -> BaseResult:
     """Five pictures of each class: three to learn from, two on guard; and a file that is no picture."""
     return learnt_from(dict.fromkeys(NAMES, 5), tmp_path_factory.mktemp("base"), networks, junk="red/notes")
 
 
-def published(database: Database, learnt: Learnt, model: str = "default") -> Published:
-    return publish(database, SETTINGS, model, learnt)
+def published(database: Database, learnt: BaseResult, model: str = "default") -> PublishedBase:
+    return publish_base(database, SETTINGS, model, learnt)
 
 
 def head_of(db: Session, model: str = "default") -> Version:
@@ -77,12 +78,14 @@ def teach(database: Database, name: str, pictures: list[bytes], model: str = "de
         versions.add(
             db,
             row,
-            "provisional",
-            parent=head,
-            classes=head.classes + 1,
-            temperature=1.0,
-            threshold=None,
-            prototypes=[prototype],
+            versions.NewVersion(
+                "provisional",
+                parent=head,
+                classes=head.classes + 1,
+                temperature=1.0,
+                threshold=None,
+                prototypes=[prototype],
+            ),
         )
         return own.id
 
@@ -96,34 +99,39 @@ def delete(database: Database, class_id: int) -> None:
         versions.add(
             db,
             row,
-            "delete",
-            parent=head,
-            classes=head.classes - 1,
-            temperature=1.0,
-            threshold=None,
-            prototypes=gone,
+            versions.NewVersion(
+                "delete",
+                parent=head,
+                classes=head.classes - 1,
+                temperature=1.0,
+                threshold=None,
+                prototypes=gone,
+            ),
         )
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> list[Any]:
-    """Something happens once, after the result was prepared and before it is written; answers all that is prepared."""
-    prepare = base_publishing._prepared
-    prepared: list[Any] = []
+class Interrupted:
+    """A database in which something happens once, after the result was prepared and before it is written."""
 
-    def interrupted(*arguments: Any) -> Any:
-        prepared.append(prepare(*arguments))
-        if len(prepared) == 1:
-            happens()
-        return prepared[-1]
+    def __init__(self, database: Database, happens: Callable[[], object]) -> None:
+        self.database = database
+        self.happens = happens
+        self.writes = 0
 
-    monkeypatch.setattr(base_publishing, "_prepared", interrupted)
-    return prepared
+    def read(self) -> AbstractContextManager[Session]:
+        return self.database.read()
+
+    def write(self) -> AbstractContextManager[Session]:
+        self.writes += 1
+        if self.writes == 1:
+            self.happens()
+        return self.database.write()
 
 
 # What is written
 
 
-def test_a_base_session_makes_the_model_and_its_first_version(database: Database, learnt: Learnt) -> None:
+def test_a_base_session_makes_the_model_and_its_first_version(database: Database, learnt: BaseResult) -> None:
     """Version 0 is the network without classes; version 1 stands on its own weights."""
     outcome = published(database, learnt, "birds")
 
@@ -135,7 +143,7 @@ def test_a_base_session_makes_the_model_and_its_first_version(database: Database
     assert (outcome.version, outcome.classes, outcome.kept) == (1, 3, 0)
 
 
-def test_classes_are_learned_from_their_training_pictures(database: Database, learnt: Learnt) -> None:
+def test_classes_are_learned_from_their_training_pictures(database: Database, learnt: BaseResult) -> None:
     """Two of five are held out and stored; those that were trained on are not."""
     published(database, learnt)
 
@@ -148,20 +156,20 @@ def test_classes_are_learned_from_their_training_pictures(database: Database, le
             (3, "red", "learned", 3, 1),
         ]
         assert db.scalars(select(Shot)).all() == []
-        assert sessions.counts(db) == {}
+        assert session_metrics.counts(db) == {}
     assert [class_id for class_id, _ in guard] == [1, 1, 2, 2, 3, 3]
     for class_id, data in guard:
         assert data in [picture(NAMES[class_id - 1], number) for number in range(5)]
 
 
-def test_what_is_read_back_is_what_was_learnt(database: Database, learnt: Learnt, networks: Networks) -> None:
+def test_what_is_read_back_is_what_was_learnt(database: Database, learnt: BaseResult, networks: BackboneCache) -> None:
     """Weights, space and prototypes come out of the store bit for bit."""
     published(database, learnt)
 
     with database.read() as db:
         head = head_of(db)
-        network = trained(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
-        remembered = versions.remembered(db, head.model_id, head.number, copies=5)
+        network = weights_of_version(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
+        remembered = bank_rows.read_bank(db, head.model_id, head.number, copies=5)
     state = learnt.state
     assert network.weights.keys() == state.weights.keys()
     assert all(torch.equal(network.weights[name], state.weights[name]) for name in state.weights)
@@ -173,16 +181,16 @@ def test_what_is_read_back_is_what_was_learnt(database: Database, learnt: Learnt
     assert [row.shots for row in remembered] == [3, 3, 3]
 
 
-def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: Learnt, networks: Networks) -> None:
+def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: BaseResult, networks: BackboneCache) -> None:
     """Accuracy, temperature, threshold and distances, recounted from the stored pictures with the stored network."""
     outcome = published(database, learnt)
 
     with database.read() as db:
         head = head_of(db)
-        network = trained(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
-        known, held_out = classifier(db, head, network.space, 64)
-        guard = classes.guard_of(db, head.model_id, [1, 2, 3])
-    backbone = networks.trained("resnet32", network)
+        network = weights_of_version(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
+        known, held_out = classifier_of_version(db, head, network.space, 64)
+        guard = classes.guard_set(db, head.model_id, [1, 2, 3], 100)
+    backbone = networks.trained("resnet32", network.weights)
     with torch.no_grad():
         features = backbone(torch.cat([views_of(one.data, backbone.framing, augmented=0) for one in guard]))
     distances = known.distances(features)
@@ -199,7 +207,7 @@ def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: Learn
         assert torch.allclose(held_out[ClassId(class_id)], expected, atol=2e-3)
 
 
-def test_details_count_pictures_and_what_was_skipped(database: Database, learnt: Learnt) -> None:
+def test_details_count_pictures_and_what_was_skipped(database: Database, learnt: BaseResult) -> None:
     """Fifteen pictures, and one file that was none."""
     published(database, learnt)
 
@@ -208,7 +216,9 @@ def test_details_count_pictures_and_what_was_skipped(database: Database, learnt:
     assert (details["pictures"], details["skipped"]) == (15, 1)
 
 
-def test_without_guard_pictures_nothing_is_measured(database: Database, networks: Networks, tmp_path: Path) -> None:
+def test_without_guard_pictures_nothing_is_measured(
+    database: Database, networks: BackboneCache, tmp_path: Path
+) -> None:
     """Two pictures of each class are all learned from; then nothing counts as unknown."""
     outcome = published(database, learnt_from({"red": 2, "blue": 2}, tmp_path, networks))
 
@@ -216,17 +226,19 @@ def test_without_guard_pictures_nothing_is_measured(database: Database, networks
         head = head_of(db)
         assert (head.threshold, head.temperature) == (None, Certainty().temperature)
         assert head.details["accuracy"] == {"old": None, "new": None}
-        assert [row.held_out for row in versions.remembered(db, head.model_id, 1)] == [None, None]
+        assert [row.held_out for row in bank_rows.read_bank(db, head.model_id, 1)] == [None, None]
     assert outcome.accuracy is None
 
 
-def test_a_single_class_leaves_the_network_as_it_was(database: Database, networks: Networks, tmp_path: Path) -> None:
+def test_a_single_class_leaves_the_network_as_it_was(
+    database: Database, networks: BackboneCache, tmp_path: Path
+) -> None:
     """There is nothing to tell it apart from, so nothing is trained."""
     published(database, learnt_from({"red": 4}, tmp_path, networks))
 
     with database.read() as db:
         head = head_of(db)
-        network = trained(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
+        network = weights_of_version(db, weights_of(networks.pretrained("resnet32"), "tail"), head)
     before = weights_of(networks.pretrained("resnet32"), "tail")
     assert head.classes == 1
     assert network.weights.keys() == before.keys()
@@ -236,16 +248,16 @@ def test_a_single_class_leaves_the_network_as_it_was(database: Database, network
 @pytest.fixture(scope="module", params=[0, 1], ids=["untrained", "trained"])
 def learnt_whole(
     request: pytest.FixtureRequest,
-    untrained_networks: tuple[Networks, Networks],
+    untrained_networks: tuple[BackboneCache, BackboneCache],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Learnt:
+) -> BaseResult:
     """By the first of two processes, on a backbone that has no pretrained weights."""
     folder = tmp_path_factory.mktemp("whole")
     return learnt_from({"red": 3, "blue": 3}, folder, untrained_networks[0], epochs=request.param)
 
 
 def test_a_backbone_without_pretrained_weights_is_written_whole(
-    database: Database, learnt_whole: Learnt, untrained_networks: tuple[Networks, Networks]
+    database: Database, learnt_whole: BaseResult, untrained_networks: tuple[BackboneCache, BackboneCache]
 ) -> None:
     """Another process, whose own network began elsewhere, sees pictures as the one that trained it."""
     mine, other = untrained_networks
@@ -254,34 +266,34 @@ def test_a_backbone_without_pretrained_weights_is_written_whole(
     published(database, learnt_whole)
 
     with database.read() as db:
-        network = trained(db, weights_of(other.pretrained("resnet32"), "tail"), head_of(db))
-    theirs = other.trained("resnet32", network)
+        network = weights_of_version(db, weights_of(other.pretrained("resnet32"), "tail"), head_of(db))
+    theirs = other.trained("resnet32", network.weights)
     with torch.no_grad():
-        expected = mine.trained("resnet32", learnt_whole.network)(view)
+        expected = mine.trained("resnet32", learnt_whole.state.weights)(view)
         assert torch.equal(theirs(view), expected)
-        assert torch.allclose(theirs.tail(other.kit("resnet32").trunk(network.weights)(view)), expected, atol=1e-5)
+        assert torch.allclose(theirs.tail(other.compiled("resnet32").trunk(network.weights)(view)), expected, atol=1e-5)
         assert not torch.allclose(other.pretrained("resnet32")(view), expected, atol=1e-2)
 
 
 # What was taught before
 
 
-def test_a_class_taught_before_is_seen_anew(database: Database, learnt: Learnt, networks: Networks) -> None:
+def test_a_class_taught_before_is_seen_anew(database: Database, learnt: BaseResult, networks: BackboneCache) -> None:
     """Its prototype is that of its stored shots under the new network; recomputed here, among the base classes."""
     class_id = ClassId(teach(database, "violet", SHOTS))
-    backbone = networks.trained("resnet32", learnt.network)
+    backbone = networks.trained("resnet32", learnt.state.weights)
     with torch.no_grad():
         features = torch.stack([backbone(views_of(shot, backbone.framing)) for shot in SHOTS])
     bank = replace(learnt.state.bank, class_ids=(ClassId(2), ClassId(3), ClassId(4)))
-    expected = taught(NearestClassMean(learnt.state.space, bank, Certainty()), class_id, features)
+    expected = learn_class(NearestClassMean(learnt.state.space, bank, Certainty()), features, class_id)
 
     outcome = published(database, learnt)
 
     with database.read() as db:
         head = head_of(db)
-        row = versions.prototype(db, head.model_id, head.number, class_id)
+        row = bank_rows.prototype(db, head.model_id, head.number, class_id)
         assert (head.number, head.parent, head.classes) == (2, 1, 4)
-        assert versions.class_ids(db, head.model_id, head.number) == [1, 2, 3, 4]
+        assert bank_rows.class_ids(db, head.model_id, head.number) == [1, 2, 3, 4]
     assert outcome.kept == 1
     assert row is not None
     assert row.vector is not None
@@ -291,7 +303,7 @@ def test_a_class_taught_before_is_seen_anew(database: Database, learnt: Learnt, 
     assert torch.allclose(from_blob(row.held_out), expected.held_out, atol=1e-4)
 
 
-def test_a_class_taught_before_goes_on_waiting_for_its_session(database: Database, learnt: Learnt) -> None:
+def test_a_class_taught_before_goes_on_waiting_for_its_session(database: Database, learnt: BaseResult) -> None:
     """It has its shots and its place in the queue as before."""
     teach(database, "violet", SHOTS)
 
@@ -301,10 +313,10 @@ def test_a_class_taught_before_goes_on_waiting_for_its_session(database: Databas
         model = catalogue.get(db, "default")
         assert [row.name for row in classes.waiting(db, model.id)] == ["violet"]
         assert [shot.data for shot in classes.shots_of(db, model.id, [1])] == SHOTS
-        assert sessions.counts(db) == {"queued": 1}
+        assert session_metrics.counts(db) == {"queued": 1}
 
 
-def test_a_deleted_class_does_not_come_back(database: Database, learnt: Learnt) -> None:
+def test_a_deleted_class_does_not_come_back(database: Database, learnt: BaseResult) -> None:
     """Neither its prototype nor its number is used again; its name is free."""
     delete(database, teach(database, "red", SHOTS))
 
@@ -312,10 +324,10 @@ def test_a_deleted_class_does_not_come_back(database: Database, learnt: Learnt) 
 
     with database.read() as db:
         head = head_of(db)
-        assert versions.class_ids(db, head.model_id, head.number) == [2, 3, 4]
+        assert bank_rows.class_ids(db, head.model_id, head.number) == [2, 3, 4]
 
 
-def test_the_version_before_stays_as_it_was(database: Database, learnt: Learnt) -> None:
+def test_the_version_before_stays_as_it_was(database: Database, learnt: BaseResult) -> None:
     """It can be activated again: a model is not trapped in its base session."""
     teach(database, "violet", SHOTS)
 
@@ -325,44 +337,40 @@ def test_the_version_before_stays_as_it_was(database: Database, learnt: Learnt) 
         model = catalogue.locked(db, catalogue.get(db, "default").id)
         before = versions.activate(db, model, 1, classes.living(db, model.id))
         assert (before.number, before.base) == (1, 0)
-        assert versions.class_ids(db, model.id, model.head) == [1]
+        assert bank_rows.class_ids(db, model.id, model.head) == [1]
 
 
 # What happens meanwhile
 
 
-def test_a_class_taught_meanwhile_is_kept(database: Database, learnt: Learnt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_taught_meanwhile_is_kept(database: Database, learnt: BaseResult) -> None:
     """The result is prepared again for the new head, and its classes numbered after the new one."""
     teach(database, "violet", SHOTS)
-    prepared = meanwhile(monkeypatch, lambda: teach(database, "pink", [picture("pink", 0)]))
+    interrupted: Any = Interrupted(database, lambda: teach(database, "pink", [picture("pink", 0)]))
 
-    outcome = published(database, learnt)
+    outcome = published(interrupted, learnt)
 
     with database.read() as db:
         head = head_of(db)
         names = classes.names(db, head.model_id)
-        known = [names[class_id] for class_id in versions.class_ids(db, head.model_id, head.number)]
+        known = [names[class_id] for class_id in bank_rows.class_ids(db, head.model_id, head.number)]
     assert known == ["violet", "pink", *NAMES]
     assert outcome.kept == 2
-    assert len(prepared) == 2
+    assert interrupted.writes == 2
 
 
-def test_a_model_made_meanwhile_is_learned_on(
-    database: Database, learnt: Learnt, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_made_meanwhile_is_learned_on(database: Database, learnt: BaseResult) -> None:
     """Two may make a model at once; what the other taught it is kept."""
-    meanwhile(monkeypatch, lambda: teach(database, "violet", SHOTS))
+    interrupted: Any = Interrupted(database, lambda: teach(database, "violet", SHOTS))
 
-    outcome = published(database, learnt)
+    outcome = published(interrupted, learnt)
 
     with database.read() as db:
         assert [model.name for model in catalogue.everything(db)] == ["default"]
-        assert versions.class_ids(db, head_of(db).model_id, outcome.version) == [1, 2, 3, 4]
+        assert bank_rows.class_ids(db, head_of(db).model_id, outcome.version) == [1, 2, 3, 4]
 
 
-def test_a_name_taken_meanwhile_leaves_nothing_behind(
-    database: Database, learnt: Learnt, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_taken_meanwhile_leaves_nothing_behind(database: Database, learnt: BaseResult) -> None:
     """A renamed class moves no head, so names are looked at once more under the lock."""
     class_id = teach(database, "violet", SHOTS)
 
@@ -370,10 +378,10 @@ def test_a_name_taken_meanwhile_leaves_nothing_behind(
         with database.write() as db:
             classes.rename(db, catalogue.get(db, "default"), class_id, "green")
 
-    meanwhile(monkeypatch, rename)
+    interrupted: Any = Interrupted(database, rename)
 
     with pytest.raises(NameTaken, match="has classes of these names already: 'green'; rename the folders"):
-        published(database, learnt)
+        published(interrupted, learnt)
 
     with database.read() as db:
         model = catalogue.get(db, "default")
@@ -381,33 +389,10 @@ def test_a_name_taken_meanwhile_leaves_nothing_behind(
         assert db.scalars(select(GuardImage)).all() == []
 
 
-def test_a_model_that_never_holds_still_is_given_up(
-    database: Database, learnt: Learnt, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After so many attempts the sentence says why, and nothing was written."""
-    prepare = base_publishing._prepared
-    taught_so_far: list[int] = []
-
-    def overtaken(*arguments: Any) -> Any:
-        prepared = prepare(*arguments)
-        taught_so_far.append(teach(database, f"class {len(taught_so_far)}", SHOTS[:1]))
-        return prepared
-
-    monkeypatch.setattr(base_publishing, "_prepared", overtaken)
-    monkeypatch.setattr(base_publishing, "ATTEMPTS", 2)
-
-    with pytest.raises(Conflict, match="changed faster than the base session could be written"):
-        published(database, learnt)
-
-    with database.read() as db:
-        assert head_of(db).kind == "provisional"
-        assert classes.count(db, head_of(db).model_id) == 2
-
-
 # What is refused
 
 
-def test_a_second_base_session_is_refused(database: Database, learnt: Learnt) -> None:
+def test_a_second_base_session_is_refused(database: Database, learnt: BaseResult) -> None:
     """Also when something was taught on top of the first."""
     published(database, learnt)
     teach(database, "violet", SHOTS)
@@ -416,7 +401,7 @@ def test_a_second_base_session_is_refused(database: Database, learnt: Learnt) ->
         pytest.raises(Conflict, match=r"'default' stands on a base session already \(version 1\)"),
         database.read() as db,
     ):
-        situation(db, "default", SETTINGS, ["mauve"])
+        find_target(db, "default", SETTINGS, ["mauve"])
 
 
 def test_names_that_are_taken_are_told_up_to_five(database: Database) -> None:
@@ -426,7 +411,7 @@ def test_names_that_are_taken_are_told_up_to_five(database: Database) -> None:
         teach(database, name, SHOTS[:1])
 
     with pytest.raises(NameTaken) as refused, database.read() as db:
-        situation(db, "default", SETTINGS, [*names, "mauve"])
+        find_target(db, "default", SETTINGS, [*names, "mauve"])
 
     assert "'class 0', 'class 1', 'class 2', 'class 3', 'class 4' and 2 more" in str(refused.value)
     assert "mauve" not in str(refused.value)
@@ -437,15 +422,15 @@ def test_more_classes_than_the_limit_are_refused(database: Database) -> None:
     teach(database, "violet", SHOTS)
 
     with database.read() as db:
-        fits = situation(db, "default", Settings(max_classes=3), ["a", "b"])
+        fits = find_target(db, "default", Settings(max_classes=3), ["a", "b"])
         with pytest.raises(LimitReached, match="would have 4 classes, of 3"):
-            situation(db, "default", Settings(max_classes=3), ["a", "b", "c"])
+            find_target(db, "default", Settings(max_classes=3), ["a", "b", "c"])
         with pytest.raises(LimitReached, match="would have 4 classes, of 3"):
-            situation(db, "new", Settings(max_classes=3), ["a", "b", "c", "d"])
+            find_target(db, "new", Settings(max_classes=3), ["a", "b", "c", "d"])
     assert fits.taught == (1,)
 
 
-def test_a_model_made_on_another_backbone_is_refused(database: Database, learnt: Learnt) -> None:
+def test_a_model_made_on_another_backbone_is_refused(database: Database, learnt: BaseResult) -> None:
     """Weights of one network are of no use to another."""
     with database.write() as db:
         catalogue.create(db, "default", "efficientnet_lite0", 1.0)

@@ -5,8 +5,8 @@ import torch
 from core.bank import ClassId, PrototypeBank
 from core.classifier import Certainty, NearestClassMean
 from core.space import Space
-from learners.pictures import AUGMENTED, views_to_teach_with
-from learners.teaching import taught
+from learners.stored_images import AUGMENTED, views_to_teach_with
+from learners.taught_class import learn_class
 
 
 def test_several_pictures_are_taught_by_their_centre_views() -> None:
@@ -19,7 +19,7 @@ def test_a_picture_that_comes_alone_has_views_to_be_measured_against() -> None:
     known = NearestClassMean(Space("cosine"), PrototypeBank.empty(8, 1), Certainty())
     features = torch.rand(1, 1 + views_to_teach_with(1), 8, generator=torch.Generator().manual_seed(0))
 
-    new = taught(known, ClassId(1), features)
+    new = learn_class(known, features, ClassId(1))
 
     assert views_to_teach_with(1) == AUGMENTED
     assert float(new.held_out[0]) > 0

@@ -18,9 +18,9 @@ from sqlalchemy.orm import Session
 import migrations
 from migrations import schema
 from store import catalogue, classes, sessions, versions
-from store.database import Database
+from store.database import Database, now
 from store.errors import SchemaMismatch
-from store.models import Base
+from store.models import Base, SessionEvent
 
 
 def tables(database: Database) -> set[str]:
@@ -85,7 +85,7 @@ def test_sessions_keep_everything_through_the_step_that_gave_them_a_queue(databa
     with database.write() as db:
         model = catalogue.create(db, "birds", "resnet18", 1.0)
         session = sessions.enqueue(db, model, delay=0, patience=0, queue="gpu", request_id="first")
-        sessions.tell(db, session.id, "progress", {"stage": "loading"})
+        db.add(SessionEvent(session_id=session.id, event="progress", data={"stage": "loading"}, at=now(db)))
         classes.add(db, model, "wren", shots=5, since=catalogue.UNTAUGHT, session_id=session.id)
         before = _kept(db)
 
@@ -104,7 +104,7 @@ def test_sessions_keep_everything_through_the_step_that_gave_them_a_queue(databa
 
 
 def test_shots_keep_everything_through_the_step_that_gave_them_a_small_form(database: Database) -> None:
-    """Down and up again: the picture stays, and its small form is made anew by whoever needs it."""
+    """Down and up again: the image stays, and its smaller copy is made again when needed."""
     with database.write() as db:
         model = catalogue.create(db, "birds", "resnet18", 1.0)
         classes.add(db, model, "wren", shots=2, since=catalogue.UNTAUGHT)
@@ -114,9 +114,9 @@ def test_shots_keep_everything_through_the_step_that_gave_them_a_small_form(data
     schema.downgrade(database, "0002")
     schema.upgrade(database)
 
-    assert [picture.scaled for picture in before] == [b"small", None]
+    assert [image.scaled for image in before] == [b"small", None]
     with database.read() as db:
-        assert classes.shots_of(db, model.id, [1]) == [replace(picture, scaled=None) for picture in before]
+        assert classes.shots_of(db, model.id, [1]) == [replace(image, scaled=None) for image in before]
 
 
 def _kept(db: Session) -> list[dict[str, Any]]:
@@ -263,20 +263,22 @@ def test_a_model_takes_everything_of_its_own_with_it(db: Session) -> None:
     model = catalogue.create(db, "birds", "resnet18", 1.0)
     session = sessions.enqueue(db, model, delay=0, patience=0)
     classes.add(db, model, "wren", shots=5, since=catalogue.UNTAUGHT, session_id=session.id)
-    classes.add_shots(db, model.id, 1, [b"picture"])
-    classes.add_guard(db, model.id, 1, [b"picture"])
+    classes.add_shots(db, model.id, 1, [b"image"])
+    classes.add_guard(db, model.id, 1, [b"image"])
     versions.add(
         db,
         model,
-        "incremental",
-        parent=versions.get(db, model.id, 0),
-        classes=1,
-        temperature=1.0,
-        threshold=None,
-        weights=b"weights",
-        session_id=session.id,
-        prototypes=[versions.PrototypeRow(1, b"vector", 5, restart=True)],
-        statistics=[versions.StatisticsRow(1, b"mean", b"factor")],
+        versions.NewVersion(
+            "incremental",
+            parent=versions.get(db, model.id, 0),
+            classes=1,
+            temperature=1.0,
+            threshold=None,
+            weights=b"weights",
+            session_id=session.id,
+            prototypes=[versions.PrototypeRow(1, b"vector", 5, restart=True)],
+            statistics=[versions.StatisticsRow(1, b"mean", b"factor")],
+        ),
     )
 
     catalogue.delete(db, "birds")

@@ -9,10 +9,10 @@ import pytest
 
 ARENAS_OF_TEN_THREADS = """
 import ctypes, sys, threading
-from protoquad.allocator import few_arenas
+from protoquad.allocator import limit_arenas
 
 if sys.argv[2] == "few":
-    few_arenas()
+    limit_arenas()
 together = threading.Barrier(10)
 
 def work():

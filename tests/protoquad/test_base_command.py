@@ -12,18 +12,17 @@ from click.testing import Result
 from sqlalchemy import select
 from typer.testing import CliRunner
 
-from bench.display import TerminalDisplay
 from core.progress import Progress, Report
-from learners.networks import Networks
-from learners.pictures import views_of
+from engine.backbone_cache import BackboneCache
+from engine.version_cache import VersionCache
+from learners.stored_images import views_of
+from learners.version_loader import VersionLoader
 from migrations import schema
 from protoquad.base_command import base
-from service.engine.network import NetworkLoader
-from service.engine.shelf import Shelf
 from store import catalogue, classes, versions
+from store.bank_rows import PrototypeRow
 from store.database import Database
 from store.models import Model, VersionNumber
-from store.versions import PrototypeRow
 from tests.painted import paint, picture
 
 RED_BLUE = {"red": 4, "blue": 4}
@@ -83,12 +82,14 @@ def teach(database: Database, name: str) -> None:
         versions.add(
             db,
             model,
-            "provisional",
-            parent=parent,
-            classes=parent.classes + 1,
-            temperature=1.0,
-            threshold=None,
-            prototypes=[row],
+            versions.NewVersion(
+                "provisional",
+                parent=parent,
+                classes=parent.classes + 1,
+                temperature=1.0,
+                threshold=None,
+                prototypes=[row],
+            ),
         )
 
 
@@ -99,8 +100,8 @@ def test_a_folder_becomes_a_model(database: Database, pictures: Path, monkeypatc
     result = run(pictures, "--model", "colours", *SMALL)
 
     assert result.exit_code == 0, result.output
-    assert "version 1 of model 'colours': 2 classes from 8 pictures in " in result.stdout
-    assert "accuracy on 4 pictures held out: " in result.stdout
+    assert "version 1 of model 'colours': 2 classes from 8 images in " in result.stdout
+    assert "accuracy on 4 images held out: " in result.stdout
     with database.read() as db:
         model = catalogue.get(db, "colours")
         assert (model.backbone, model.head) == ("resnet32", 1)
@@ -116,8 +117,8 @@ def test_files_that_are_no_pictures_are_listed(pictures: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert "skipped 23 files:" in result.stdout
-    assert result.stdout.count("the bytes begin like no picture format") == 20
-    assert "red/note 19: the bytes begin like no picture format" in result.stdout
+    assert result.stdout.count("the bytes begin like no image format") == 20
+    assert "red/note 19: the bytes begin like no image format" in result.stdout
     assert "and 3 more" in result.stdout
 
 
@@ -128,7 +129,7 @@ def test_classes_taught_before_are_kept(own_database: Database, pictures: Path) 
     result = run(pictures, "--epochs", "1")
 
     assert result.exit_code == 0, result.output
-    assert "version 2 of model 'default': 2 classes from 8 pictures" in result.stdout
+    assert "version 2 of model 'default': 2 classes from 8 images" in result.stdout
     assert "kept 1 class taught before" in result.stdout
 
 
@@ -137,7 +138,7 @@ def test_a_single_class_is_learned_without_training(tmp_path: Path, own_database
     result = run(paint(tmp_path / "pictures", {"red": 3}), *SMALL)
 
     assert result.exit_code == 0, result.output
-    assert "a single class has none to be told apart from: the network was not trained" in result.stdout
+    assert "there is only one class, so there is nothing to tell apart: the network was not trained" in result.stdout
     assert models(own_database)[0].head == 1
 
 
@@ -156,14 +157,15 @@ def test_a_running_service_serves_the_result(
     with own_database.write() as db:
         catalogue.create(db, "default", "efficientnet_lite0", 0.1)
     monkeypatch.setenv("PROTOQUAD_BACKBONE", "resnet18")  # of new models alone
-    shelf = Shelf(own_database, NetworkLoader(Networks(torch.device("cpu"), "torch", tmp_path)))
-    before = shelf.current("default")
+    backbones = BackboneCache(torch.device("cpu"), "torch", tmp_path)
+    version_cache = VersionCache(VersionLoader(own_database, backbones))
+    before = version_cache.active("default")
 
     result = run(pictures, "--epochs", "1")
 
     assert result.exit_code == 0, result.output
-    shelf.poll()
-    served = shelf.current("default")
+    version_cache.poll()
+    served = version_cache.active("default")
     views = torch.cat([views_of(picture(name, 9), served.network.framing, augmented=0) for name in RED_BLUE])
     answers = served.classifier.predict(served.network.tail(served.network.trunk(views)), top_k=1)
     assert (before.number, served.number) == (0, 1)
@@ -178,7 +180,7 @@ def test_a_folder_that_cannot_be_learned_from_is_a_sentence(tmp_path: Path, home
     few = paint(tmp_path / "few", {"red": 1, "blue": 2})
 
     assert "nowhere does not exist; give a folder" in sentence(run(tmp_path / "nowhere"))
-    assert "a class needs at least 2 pictures: 'red' has only one" in sentence(run(few))
+    assert "a class needs at least 2 images: 'red' has only one" in sentence(run(few))
     assert not home.exists()
 
 
@@ -215,11 +217,11 @@ def test_what_could_not_be_written_is_not_learned(
 
     teach(own_database, "red")
     with monkeypatch.context() as patched:
-        patched.setattr("protoquad.base_command.look_for", never)
+        patched.setattr("protoquad.base_command.read_images", never)
         taken = sentence(run(pictures))
         other = sentence(run(paint(pictures.parent / "more", {"pink": 2}), "--backbone", "efficientnet_lite0"))
     run(paint(pictures.parent / "more", {"pink": 2}), *SMALL)
-    monkeypatch.setattr("protoquad.base_command.look_for", never)
+    monkeypatch.setattr("protoquad.base_command.read_images", never)
     second = sentence(run(paint(pictures.parent / "third", {"grey": 2})))
 
     assert "model 'default' has classes of these names already: 'red'" in taken
@@ -247,14 +249,14 @@ def test_stopping_writes_nothing(
     """Ctrl-C in the midst of learning: exit code 130, no model, no file left in the home."""
 
     @contextmanager
-    def interrupted(_: TerminalDisplay, __: str) -> Iterator[Report]:
+    def interrupted(_: str) -> Iterator[Report]:
         def report(_: Progress) -> None:
             raise KeyboardInterrupt
 
         yield report
 
     before = {file.name for file in home.iterdir()}
-    monkeypatch.setattr(TerminalDisplay, "training", interrupted)
+    monkeypatch.setattr("protoquad.base_command.training_bar", interrupted)
 
     result = run(pictures, *SMALL)
 
@@ -270,7 +272,7 @@ def test_a_full_disk_is_a_sentence(pictures: Path, monkeypatch: pytest.MonkeyPat
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("learners.base_looking.TemporaryFile", full)
+    monkeypatch.setattr("learners.base_images.TemporaryFile", full)
 
     assert "home: No space left on device" in sentence(run(pictures, *SMALL))
 

@@ -133,7 +133,7 @@ def test_a_broken_backbone_is_a_warning(file: Path, tmp_path: Path) -> None:
     """The next start makes it again."""
     broken = tmp_path / "backbones" / "some-0123"
     broken.mkdir(parents=True)
-    (broken / "kit.json").write_text("{}")
+    (broken / "manifest.json").write_text("{}")
 
     done = run()
 

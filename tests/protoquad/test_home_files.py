@@ -28,7 +28,7 @@ def test_whatever_the_umask_nobody_else_has_a_right_to_any_file(start: Start, ho
     service.session_over(session)
 
     paths = [home, *home.rglob("*")]
-    assert {path.name for path in paths} >= {"home", "protoquad.db", "protoquad.db-wal", "serve.lock", "kit.json"}
+    assert {path.name for path in paths} >= {"home", "protoquad.db", "protoquad.db-wal", "serve.lock", "manifest.json"}
     assert [path for path in paths if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
     assert not [line for line in service.lines if "rights" in line["event"]]
 

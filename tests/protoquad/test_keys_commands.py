@@ -46,7 +46,7 @@ def test_a_revoked_key_does_not_hold_up_a_start() -> None:
     assert again.output == "0123abcd (first) was revoked and stays so\n"
 
 
-@pytest.mark.parametrize(("key", "told"), [("", "PROTOQUAD_KEY is not set"), ("hunter2", "64 random ones")])
+@pytest.mark.parametrize(("key", "told"), [("", "PROTOQUAD_KEY is not set"), ("hunter2", "64 random hexadecimal")])
 def test_without_a_good_key_it_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, key: str, told: str) -> None:
     """And never repeats the secret."""
     monkeypatch.setenv("PROTOQUAD_KEY", key)

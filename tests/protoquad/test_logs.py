@@ -16,7 +16,8 @@ from fastapi import FastAPI
 
 from protoquad import logs
 from service import errors
-from service.request_log import RequestLog
+from service.metrics import Metrics
+from service.request_middleware import RequestMiddleware
 from store.settings import Settings
 
 # What a terminal obeys: a colour, a title, a cursor; C1 codes; a change of direction; another line.
@@ -91,7 +92,7 @@ def test_a_path_is_escaped_in_the_line_of_its_request(log: Callable[[str], io.St
     """From the URL of a request through to the log."""
     written, app = log("text"), FastAPI()
     errors.install(app)
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestMiddleware, metrics=Metrics())
 
     async def ask() -> int:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:

@@ -39,18 +39,6 @@ def test_a_class_is_taught_refined_by_the_worker_and_there_after_a_restart(start
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="the system has no such policy")
-def test_none_of_its_threads_pushes_another_off_its_core(start: Start) -> None:
-    """All of them, also those that decode and compute, which start later than the first."""
-    service = start(PROTOQUAD_WORKER="false")
-    service.teach("red", "red").raise_for_status()
-
-    threads = [thread.id for thread in psutil.Process(service.process.pid).threads()]
-    policies = {os.sched_getscheduler(thread) for thread in threads}
-
-    assert len(threads) > 3
-    assert policies == {os.SCHED_BATCH}
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_it_answers_what_is_in_flight_and_leaves_no_process(start: Start, number: int) -> None:
     """A request whose body is half there is waited for."""

@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from protoquad import worker_alive_command
-from workers.pulse import Pulse
+from workers.heartbeat import Heartbeat
 
 ALLOWED = 60
 
@@ -32,7 +32,7 @@ def run() -> Result:
 
 
 def beaten(home: Path, *, seconds_ago: float) -> Path:
-    pulse = Pulse(home)
+    pulse = Heartbeat(home)
     pulse.beat()
     moment = time.time() - seconds_ago
     os.utime(pulse.file, (moment, moment))
@@ -64,7 +64,7 @@ def test_a_pulse_from_the_future_is_no_sign_of_life(home: Path) -> None:
 
 def test_a_pulse_that_was_left_behind_does_not_speak_for_the_others(home: Path) -> None:
     """A worker that was killed leaves its file; the one that was started after it counts."""
-    beaten(home, seconds_ago=ALLOWED * 10).rename(home / "workers" / "killed.pulse")
+    beaten(home, seconds_ago=ALLOWED * 10).rename(home / "workers" / "killed.heartbeat")
     beaten(home, seconds_ago=0)
 
     assert run().exit_code == 0

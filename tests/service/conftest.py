@@ -20,7 +20,6 @@ from typing import Any
 import httpx
 import pytest
 import structlog
-import torch
 import uvicorn
 from fastapi import FastAPI
 from PIL import Image, ImageDraw
@@ -28,22 +27,25 @@ from starlette.types import ASGIApp
 from torch import Tensor
 
 from core.incremental_session import IncrementalConfig
-from learners.pictures import views_of
+from learners.refining import Learned, SessionConfig, learn
 from service.app import create_app
-from service.connections import Connection, ConnectionLimits, Connections
-from service.dependencies import Parts
+from service.connection_limits import ConnectionLimits
+from service.connection_protocol import Connection
+from service.connections import Connections
+from service.dependencies import AppContext
 from store import api_keys
 from store.database import Database
 from store.settings import Settings
 from tests.waiting import until
-from workers import publishing, session_job
-from workers.session_job import SessionWorker
+from workers.session_worker import SessionWorker
 
 SECONDS = 10.0  # bound of every wait: reached only by a test that fails
 SECONDS_TO_ANSWER = 60.0  # bound of every request, on a machine that is busy with something else
 LIMITS = ConnectionLimits(connections=1000, head_seconds=10, body_seconds=60)
 SHOTS = 3
 SIDE = 40
+# Two steps of training and two augmented views: what is tested here is what happens around them.
+QUICK = SessionConfig(IncrementalConfig(epochs=1, episodes=2), augmented=2)
 COLOURS = {
     "red": (200, 40, 40),
     "green": (40, 170, 60),
@@ -143,15 +145,6 @@ def lines() -> Iterator[list[Any]]:
 # The whole service
 
 
-@pytest.fixture(autouse=True)
-def _quick_learning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps of training and two augmented views: what is tested here is what happens around them."""
-    monkeypatch.setattr(session_job, "IncrementalConfig", partial(IncrementalConfig, epochs=1, episodes=2))
-    monkeypatch.setitem(views_of.__kwdefaults__, "augmented", 2)
-    for module in (session_job, publishing):
-        monkeypatch.setattr(module, "AUGMENTED", 2)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _plain_tracebacks() -> None:
     """As `protoquad serve` logs them: drawing the locals of a failed request would take seconds."""
@@ -196,12 +189,15 @@ class Service:
         self.settings = settings
         self.database = database
         self.http = httpx.Client(base_url=server.url, timeout=SECONDS_TO_ANSWER)
-        self.worker = SessionWorker(database, settings, owner="test")
+        self.worker = self.make_worker()
         self.keys: dict[str, str] = {}
 
+    def make_worker(self, config: SessionConfig = QUICK, **options: Any) -> SessionWorker:
+        return SessionWorker(self.database, self.settings, owner="test", config=config, **options)
+
     @property
-    def parts(self) -> Parts:
-        found: Parts = self.app.state.parts
+    def context(self) -> AppContext:
+        found: AppContext = self.app.state.context
         return found
 
     def learner(self, name: str = "default") -> "Learner":
@@ -210,7 +206,7 @@ class Service:
     @contextmanager
     def held_up(self) -> Iterator[None]:
         """The engine at a standstill until this is left: what is asked of it waits."""
-        network = self.parts.shelf.current("default").network
+        network = self.context.versions.active("default").network
         reached, go_on = threading.Event(), threading.Event()
 
         def wait(pictures: Tensor) -> Tensor:
@@ -218,8 +214,7 @@ class Service:
             assert go_on.wait(SECONDS_TO_ANSWER), "nobody let the engine go on"
             return network.trunk(pictures)
 
-        size = network.framing.size
-        stuck = self.parts.batcher.submit(replace(network, trunk=wait), torch.zeros(1, 3, size, size).byte(), list)
+        stuck = self.context.predictor.features(replace(network, trunk=wait), list(network.framing.blank()))
         assert reached.wait(SECONDS), "the engine did not take the job up"
         try:
             yield
@@ -309,7 +304,7 @@ def _content(response: httpx.Response) -> Any:
 
 
 @contextmanager
-def _service(database: Database, home: Path, **settings: Any) -> Iterator[Service]:
+def running_service(database: Database, home: Path, **settings: Any) -> Iterator[Service]:
     """Quick: a small network, sessions that are ready at once, news every few milliseconds."""
     quick = {"backbone": "resnet32", "engine": "torch", "session_delay": 0, "poll_seconds": 0.05, "home": home}
     chosen = Settings(**{**quick, **settings})
@@ -331,7 +326,7 @@ def start(database: Database, tmp_path: Path) -> Iterator[Callable[..., Service]
         def started(*, replica: bool = False, **settings: Any) -> Service:
             own = Database(database.url) if replica else database
             stack.callback(own.close)
-            return stack.enter_context(_service(own, tmp_path, **settings))
+            return stack.enter_context(running_service(own, tmp_path, **settings))
 
         yield started
 
@@ -350,7 +345,7 @@ def _services(
                 database = Database(_own_database(request, backend, home))
                 stack.callback(database.close)
                 keys = _made_keys(database) if locked else {}
-                running[backend, locked] = stack.enter_context(_service(database, home))
+                running[backend, locked] = stack.enter_context(running_service(database, home))
                 running[backend, locked].keys = keys
             return running[backend, locked]
 
@@ -395,20 +390,16 @@ def learner(service: Service) -> Iterator[Learner]:
     service.http.delete(f"/models/{name}")
 
 
-class Interrupted(SessionWorker):
-    """A worker to whose sessions something happens between learning and publishing."""
-
-    def __init__(self, service: Service, meanwhile: Callable[[], object]) -> None:
-        super().__init__(service.database, service.settings, owner="test")
-        self.meanwhile = meanwhile
-
-    def _learn(self, *arguments: Any) -> Any:
-        learnt = super()._learn(*arguments)
-        self.meanwhile()
-        return learnt
-
-
 @pytest.fixture
 def interrupted(service: Service) -> Callable[[Callable[[], object]], SessionWorker]:
-    """Makes a worker that does this in the middle of a session."""
-    return lambda meanwhile: Interrupted(service, meanwhile)
+    """Makes a worker that does this in each session, between learning and publishing."""
+
+    def make(meanwhile: Callable[[], object]) -> SessionWorker:
+        def learn_then(*arguments: Any) -> Learned:
+            learned = learn(*arguments)
+            meanwhile()
+            return learned
+
+        return service.make_worker(learn=learn_then)
+
+    return make

@@ -10,8 +10,9 @@ from fastapi import Depends, FastAPI
 from sqlalchemy import text
 
 from service import errors
-from service.auth import KeyRing, requires
-from service.request_log import RequestLog
+from service.auth import KeyRing, is_loopback, requires
+from service.metrics import Metrics
+from service.request_middleware import RequestMiddleware
 from store import api_keys
 from store.database import Database
 from store.models import Base
@@ -47,7 +48,7 @@ def app(ring: KeyRing) -> FastAPI:
             structlog.get_logger().info("handled")
             return "in"
 
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestMiddleware, metrics=Metrics())
     return app
 
 
@@ -115,7 +116,7 @@ def test_a_key_whose_secret_differs_is_refused(app: FastAPI, ring: KeyRing, data
     response = ask(app, "GET", "/predict", headers=bearer(forged))
 
     assert response.status_code == 401
-    assert "unknown or was revoked" in response.json()["detail"]
+    assert "unknown or revoked" in response.json()["detail"]
 
 
 def test_revoking_the_last_key_opens_nothing(app: FastAPI, ring: KeyRing, database: Database, ask: Ask) -> None:
@@ -388,7 +389,7 @@ def test_known_keys_outlive_the_database(
     answers = [ask(app, "GET", "/predict", headers=headers).status_code for headers in (bearer(key), {})]
 
     assert answers == [200, 401]
-    assert [line["event"] for line in lines].count("keys_not_refreshed") == 1
+    assert [line["event"] for line in lines].count("keys not refreshed") == 1
 
 
 def test_a_second_outage_is_warned_of_again(ring: KeyRing, database: Database, lines: list[Any]) -> None:
@@ -400,7 +401,7 @@ def test_a_second_outage_is_warned_of_again(ring: KeyRing, database: Database, l
     break_keys(database)
     ring.refresh()
 
-    assert [line["event"] for line in lines] == ["keys_not_refreshed"] * 2
+    assert [line["event"] for line in lines] == ["keys not refreshed"] * 2
 
 
 def test_keys_that_were_never_read_open_nothing(app: FastAPI, database: Database, ask: Ask, lines: list[Any]) -> None:
@@ -413,7 +414,7 @@ def test_keys_that_were_never_read_open_nothing(app: FastAPI, database: Database
 
     assert (response.status_code, response.json()["type"]) == (503, "/problems/database-unavailable")
     assert "retry-after" in response.headers
-    assert lines[0]["event"] == "keys_not_refreshed"
+    assert lines[0]["event"] == "keys not refreshed"
 
 
 def break_keys(database: Database) -> None:
@@ -433,3 +434,25 @@ def test_the_document_shows_where_a_key_goes(app: FastAPI, ask: Ask) -> None:
     [(name, scheme)] = document["components"]["securitySchemes"].items()
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
     assert document["paths"]["/teach"]["get"]["security"] == [{name: []}]
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.0.1", False),
+        ("::ffff:192.168.0.1", False),
+        ("localhost.example.org", False),
+        ("", False),
+    ],
+)
+def test_only_this_machines_own_addresses_are_loopback(host: str, expected: bool) -> None:
+    """For a request's host and for the address that `protoquad serve` listens on."""
+    assert is_loopback(host) is expected

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from store import classes, versions
+from learners import refined_version
+from store import bank_rows, classes
 from tests import bombs
-from workers import publishing
 
 Draw = Callable[..., bytes]
 Until = Callable[[Callable[[], Any], str], None]
@@ -19,15 +19,15 @@ Meanwhile = Callable[[Callable[[], object]], Any]
 
 def stored_shots(learner: Any, class_id: int) -> int:
     with learner.service.database.read() as db:
-        model_id = learner.service.parts.shelf.current(learner.name).model_id
-        return classes.stored_shots(db, model_id, class_id)
+        model_id = learner.service.context.versions.active(learner.name).model_id
+        return classes.count_stored_shots(db, model_id, class_id)
 
 
 def shots_behind(learner: Any, class_id: int) -> int:
     """How many pictures the prototype in force was made from."""
     with learner.service.database.read() as db:
-        served = learner.service.parts.shelf.current(learner.name)
-        found = versions.prototype(db, served.model_id, learner.version, class_id)
+        served = learner.service.context.versions.active(learner.name)
+        found = bank_rows.prototype(db, served.model_id, learner.version, class_id)
         assert found is not None
         return found.shots
 
@@ -71,7 +71,7 @@ def test_a_costly_shot_is_stored_with_a_small_form_of_itself(learner: Any, draw:
 
     assert answer.status_code == 202
     with learner.service.database.read() as db:
-        model_id = learner.service.parts.shelf.current(learner.name).model_id
+        model_id = learner.service.context.versions.active(learner.name).model_id
         stored = classes.shots_of(db, model_id, [first["id"]])
     assert [picture.scaled is not None for picture in stored] == [True, False, False]
 
@@ -168,7 +168,7 @@ def test_a_full_queue_refuses_teaching_and_predicting_alike(
     with ThreadPoolExecutor() as pool:
         with service.held_up():
             accepted = pool.submit(learner.predict, "red")
-            until(lambda: service.parts.batcher.queued == 1, "a picture waits")
+            until(lambda: service.context.predictor.queued == 1, "a picture waits")
             refused = [learner.teach("red")]
             refused += [learner.post("/predict", files={"images": sent}) for sent in (draw("red"), b"no picture")]
         assert accepted.result()["predictions"]
@@ -228,7 +228,7 @@ def test_a_key_whose_request_is_in_flight_is_refused_for_now(learner: Any, until
     with ThreadPoolExecutor() as pool:
         with learner.service.held_up():
             first = pool.submit(learner.teach, "red", Idempotency_Key="a")
-            until(lambda: learner.service.parts.batcher.queued, "the first is in flight")
+            until(lambda: learner.service.context.predictor.queued, "the first is in flight")
             second = learner.teach("red", Idempotency_Key="a")
         done = first.result()
 
@@ -243,8 +243,8 @@ def test_a_key_that_is_answered_while_its_repetition_looks_it_up_gets_the_same_a
     learner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another replica may finish between the look for an earlier answer and the work itself."""
-    changes = learner.service.parts.teacher.changes
-    looked_up, answers = changes.recalled, []
+    changes = learner.service.context.teacher.teaching
+    looked_up, answers = changes.recall, []
 
     def late(*arguments: Any) -> Any:
         found = looked_up(*arguments)
@@ -253,7 +253,7 @@ def test_a_key_that_is_answered_while_its_repetition_looks_it_up_gets_the_same_a
             answers[0] = learner.teach("red", Idempotency_Key="a")
         return found
 
-    monkeypatch.setattr(changes, "recalled", late)
+    monkeypatch.setattr(changes, "recall", late)
     second = learner.teach("red", Idempotency_Key="a")
 
     assert answers[0].status_code == 202
@@ -452,14 +452,14 @@ def test_a_class_taught_while_the_result_is_prepared_is_in_the_next_version(
 ) -> None:
     """What was prepared for another head is prepared again."""
     learner.taught("red", "green", "blue")
-    whole, late = publishing.weights_blob, ["yellow", "violet"]
+    plain, late = refined_version.calibrated, ["yellow", "violet"]
 
-    def prepared(*arguments: Any) -> bytes:
+    def prepared(*arguments: Any, **options: Any) -> Any:
         if late:
             learner.taught(late.pop())
-        return whole(*arguments)
+        return plain(*arguments, **options)
 
-    monkeypatch.setattr(publishing, "weights_blob", prepared)
+    monkeypatch.setattr(refined_version, "calibrated", prepared)
     session = learner.refine()
 
     assert session["version"] == learner.version

@@ -16,7 +16,8 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from service import errors
-from service.connections import MAX_HEAD, ConnectionLimits
+from service.connection_limits import ConnectionLimits
+from service.connection_protocol import MAX_HEAD
 from tests.service.conftest import Server, hear_out
 from tests.waiting import until
 
@@ -255,7 +256,7 @@ def test_few_open_files_mean_few_connections() -> None:
     """Where the process may open no more files, the bound is what it may open."""
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400));"
-        "from service.connections import allowed_connections; print(allowed_connections(1000))"
+        "from service.connection_limits import allowed_connections; print(allowed_connections(1000))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

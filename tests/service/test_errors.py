@@ -15,11 +15,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from core.errors import BrokenImage, UnknownBackbone
+from engine.errors import BadImage, Overloaded, UnusableImages
+from engine.single_flight import Busy
 from service import errors
-from service.errors import ImageProblem, Problem, ProblemBody, unusable_images
-from service.request_log import RequestLog
-from store.errors import Conflict, LeaseLost, LimitReached, NameTaken, NotThere
-from store.idempotency import KeyReused
+from service.metrics import Metrics
+from service.problems import ImageProblem, Problem, ProblemBody, responses
+from service.request_middleware import RequestMiddleware
+from store.errors import Conflict, KeyReused, LeaseLost, LimitReached, NameTaken, NotThere, UnusableName
 
 Ask = Callable[..., Any]
 
@@ -77,7 +79,7 @@ def test_a_domain_error_has_its_status(app: FastAPI, ask: Ask, error: Exception,
 
 
 def test_a_problem_is_answered_as_it_was_raised(app: FastAPI, ask: Ask) -> None:
-    """With its headers, and with an entry for every picture at fault."""
+    """With its headers, and with an entry for every image at fault."""
     torn = [ImageProblem(index=1, filename="a.png", reason="torn"), ImageProblem(index=4, filename=None, reason="no")]
     raised = Problem(418, "Teapot", "no coffee", slug="teapot", images=torn, headers={"Retry-After": "9"})
 
@@ -102,13 +104,47 @@ def test_text_that_has_no_utf_8_can_be_answered(app: FastAPI, ask: Ask) -> None:
     assert problem(response).detail == "there is no '?'"
 
 
-def test_unusable_images_say_how_many_and_why() -> None:
-    """The detail alone is enough for whoever sees no more than that."""
-    refused = unusable_images([ImageProblem(index=3, filename=None, reason="it is torn")], total=5)
+def test_unusable_images_are_listed(app: FastAPI, ask: Ask) -> None:
+    """Each with its reason; the detail alone is enough for whoever sees no more than that."""
+    error = UnusableImages([BadImage(3, None, "it is torn"), BadImage(4, "a.png", "it is empty")], total=5)
 
-    assert refused.status == 422
-    assert "1 of 5 pictures" in refused.detail
-    assert "picture 3: it is torn" in refused.detail
+    response = ask(raising(app, error), "GET", "/it")
+
+    body = problem(response)
+    assert (body.status, body.type, body.title) == (422, "/problems/invalid-image", "An image cannot be used")
+    assert body.detail.startswith("2 of 5 images cannot be used")
+    assert "image 3: it is torn" in body.detail
+    assert response.json()["images"] == [
+        {"index": 3, "reason": "it is torn"},
+        {"index": 4, "filename": "a.png", "reason": "it is empty"},
+    ]
+
+
+def test_an_unusable_name_is_listed_as_a_parameter(app: FastAPI, ask: Ask) -> None:
+    """For programs that show an error beside its field."""
+    response = ask(raising(app, UnusableName("the name is empty")), "GET", "/it")
+
+    body = problem(response)
+    assert (body.status, body.type, body.title) == (422, "/problems/invalid-name", "The name cannot be used")
+    assert response.json()["errors"] == [{"where": "name", "reason": "the name is empty"}]
+
+
+@pytest.mark.parametrize(
+    ("error", "slug", "seconds", "words"),
+    [
+        (Overloaded("64 images wait already"), "overloaded", "1", "64 images wait already; try again in a second"),
+        (Busy("2 models are being loaded", 7), "busy", "7", "2 models are being loaded; try again in 7 seconds"),
+    ],
+)
+def test_what_cannot_be_done_now_says_when_to_try_again(
+    app: FastAPI, ask: Ask, error: Exception, slug: str, seconds: str, words: str
+) -> None:
+    """In words and in the header; an error may bring its own time."""
+    response = ask(raising(app, error), "GET", "/it")
+
+    body = problem(response)
+    assert (body.status, body.type, body.detail) == (503, f"/problems/{slug}", words)
+    assert response.headers["retry-after"] == seconds
 
 
 @pytest.mark.parametrize(
@@ -116,14 +152,14 @@ def test_unusable_images_say_how_many_and_why() -> None:
     [OperationalError("INSERT INTO shots", {"data": b"secret"}, psycopg.OperationalError("down")), PoolTimeout("full")],
 )
 def test_an_unreachable_database_is_a_503(app: FastAPI, ask: Ask, lines: list[Any], error: Exception) -> None:
-    """A caller hears when to come back; the statement and its pictures reach neither the answer nor the log."""
+    """A caller hears when to come back; the statement and its images reach neither the answer nor the log."""
     response = ask(raising(app, error), "GET", "/it")
 
     body = problem(response)
     assert (body.status, body.type) == (503, "/problems/database-unavailable")
     assert "predictions go on" in body.detail
     assert int(response.headers["retry-after"]) > 0
-    assert [line["event"] for line in lines] == ["database_unreachable"]
+    assert [line["event"] for line in lines] == ["database unreachable"]
     assert "shots" not in response.text + str(lines)
 
 
@@ -145,7 +181,7 @@ def test_a_full_disk_is_a_507(app: FastAPI, ask: Ask, lines: list[Any], cause: E
     assert (body.status, body.type) == (507, "/problems/insufficient-storage")
     assert "make room" in body.detail
     assert "retry-after" not in response.headers
-    assert [line["event"] for line in lines] == ["database_full"]
+    assert [line["event"] for line in lines] == ["database full"]
     assert "shots" not in response.text + str(lines)
 
 
@@ -164,14 +200,14 @@ def test_a_statement_that_can_never_succeed_is_a_500(
     app: FastAPI, ask: Ask, lines: list[Any], error: Exception
 ) -> None:
     """Nobody is asked to try again for ever; the log says what failed and where, without what was to be written."""
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestMiddleware, metrics=Metrics())
 
     response = ask(raising(app, error), "GET", "/it", headers={"X-Request-ID": "abc"})
 
     body = problem(response)
     assert (body.status, body.type, body.request_id) == (500, "/problems/internal-error", "abc")
     assert "retry-after" not in response.headers
-    [fault] = [line for line in lines if line["event"] == "database_fault"]
+    [fault] = [line for line in lines if line["event"] == "database error"]
     assert (fault["log_level"], fault["request_id"]) == ("error", "abc")
     assert str(error.orig).partition("\n")[0] in fault["error"]  # type: ignore[attr-defined]
     assert "test_errors.py" in fault["stack"]
@@ -180,7 +216,7 @@ def test_a_statement_that_can_never_succeed_is_a_500(
 
 def test_an_unexpected_error_tells_nothing_but_its_request_id(app: FastAPI, ask: Ask, lines: list[Any]) -> None:
     """The log has the traceback, once, under the id that the caller was given."""
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestMiddleware, metrics=Metrics())
 
     response = ask(raising(app, RuntimeError("the password is 1234")), "GET", "/it", headers={"X-Request-ID": "abc"})
 
@@ -189,7 +225,7 @@ def test_an_unexpected_error_tells_nothing_but_its_request_id(app: FastAPI, ask:
     assert response.headers["x-request-id"] == "abc"
     assert "1234" not in response.text
     assert "RuntimeError" not in response.text
-    [fault] = [line for line in lines if line["event"] == "unexpected_error"]
+    [fault] = [line for line in lines if line["event"] == "unexpected error"]
     assert isinstance(fault["exc_info"], RuntimeError)
     assert fault["request_id"] == "abc"
 
@@ -209,7 +245,7 @@ def test_an_error_in_middleware_is_a_problem_too(app: FastAPI, ask: Ask, lines: 
     response = ask(app, "GET", "/it", raises=False)
 
     assert problem(response).type == "/problems/internal-error"
-    assert [line["event"] for line in lines] == ["unexpected_error"]
+    assert [line["event"] for line in lines] == ["unexpected error"]
 
 
 def test_an_answer_that_breaks_off_is_not_answered_again(app: FastAPI, ask: Ask, lines: list[Any]) -> None:
@@ -226,7 +262,7 @@ def test_an_answer_that_breaks_off_is_not_answered_again(app: FastAPI, ask: Ask,
     with pytest.raises(RuntimeError, match="broken"):
         ask(app, "GET", "/stream")
 
-    assert [line["event"] for line in lines] == ["unexpected_error"]
+    assert [line["event"] for line in lines] == ["unexpected error"]
 
 
 def test_a_client_that_left_is_no_fault_of_ours(app: FastAPI, lines: list[Any]) -> None:
@@ -273,7 +309,7 @@ def test_a_parameter_that_does_not_fit_is_named(app: FastAPI, ask: Ask) -> None:
     "content", ['{"name": "a", "\\ud800": 1}', '{"name": ["' + "A" * 10_000 + '"], "' + "B" * 10_000 + '": 1}']
 )
 def test_what_was_sent_is_not_echoed_at_length(app: FastAPI, ask: Ask, content: str) -> None:
-    """Neither a picture in the wrong field nor text that has no UTF-8 harms the answer."""
+    """Neither an image in the wrong field nor text that has no UTF-8 harms the answer."""
 
     @app.patch("/it")
     async def it(body: Body) -> None: ...
@@ -329,7 +365,7 @@ def test_an_http_exception_keeps_its_own_words(app: FastAPI, ask: Ask) -> None:
 def test_the_document_describes_problems_and_nothing_else(app: FastAPI, ask: Ask) -> None:
     """Every reference resolves, and the framework's own error schema is gone."""
 
-    @app.get("/it", responses=errors.responses(409))
+    @app.get("/it", responses=responses(409))
     async def it(top_k: int) -> None: ...
 
     document = ask(app, "GET", "/openapi.json").json()

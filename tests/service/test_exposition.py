@@ -16,13 +16,13 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 def test_metrics_count_what_has_happened(start: Callable[..., Any]) -> None:
-    """Requests by route and status, pictures by outcome, versions in force, sessions by state and duration."""
+    """Requests by route and status, images by outcome, active versions, sessions by state and duration."""
     service = start()
     service.http.post("/models", json={"name": "birds"})
     learner, birds = service.learner(), service.learner("birds")
     learner.taught("red", "green", "blue")
     assert learner.service.worker.run_next()
-    learner.service.parts.shelf.refresh("default")
+    learner.service.context.versions.refresh("default")
     learner.taught("yellow")
     birds.taught("red")
     learner.predict("red", "green", "stripes")

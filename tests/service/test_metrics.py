@@ -2,32 +2,23 @@
 
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fastapi import APIRouter, FastAPI
-from fastapi.responses import StreamingResponse
-from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
-from starlette.staticfiles import StaticFiles
 
-from service import errors
-from service.metrics import Metrics, RequestDurations
+from service.metrics import Metrics
 from store import catalogue
 from store.database import Database
 from store.models import Base, Model, SessionRow
+from tests.service.scraping import scrape, value
 
 SECONDS = 10.0
-DURATION = "protoquad_http_request_duration_seconds"
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
-
-Ask = Callable[..., Any]
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture
@@ -44,151 +35,11 @@ def metrics() -> Metrics:
     return Metrics()
 
 
-@pytest.fixture
-def app(metrics: Metrics, tmp_path: Path) -> FastAPI:
-    """An application as the service is: one router, included at the root and under each model."""
-    app, router = FastAPI(), APIRouter()
-    errors.install(app)
-
-    @router.get("/classes/{class_id}")
-    async def classes(class_id: int) -> None: ...
-
-    @router.get("/broken")
-    async def broken() -> None:
-        raise RuntimeError("broken")
-
-    app.include_router(router)
-    app.include_router(router, prefix="/models/{model}")
-    app.mount("/static", StaticFiles(directory=tmp_path))
-    app.add_middleware(RequestDurations, metrics=metrics)
-    return app
-
-
-def scrape(metrics: Metrics) -> Samples:
-    """What Prometheus would read."""
-    content, media_type = metrics.render()
-    assert media_type.startswith("text/plain")
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(content.decode())
-        for sample in family.samples
-    }
-
-
-def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    return scrape(metrics).get((name, frozenset(labels.items())))
-
-
-def requests(metrics: Metrics) -> set[tuple[str, str, str]]:
-    """Method, route and status of what was measured."""
-    counted = [dict(labels) for name, labels in scrape(metrics) if name == f"{DURATION}_count"]
-    return {(labels["method"], labels["route"], labels["status"]) for labels in counted}
-
-
-# Requests
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "labels"),
-    [
-        ("GET", "/classes/7", ("GET", "/classes/{class_id}", "200")),
-        ("GET", "/classes/x", ("GET", "/classes/{class_id}", "422")),
-        ("PUT", "/classes/7", ("PUT", "/classes/{class_id}", "405")),
-        ("GET", "/models/birds/classes/7", ("GET", "/models/{model}/classes/{class_id}", "200")),
-        ("GET", "/broken", ("GET", "/broken", "500")),
-        ("GET", "/docs", ("GET", "/docs", "200")),
-        ("GET", "/no/such/thing", ("GET", "unmatched", "404")),
-        ("GET", "/static/made-up", ("GET", "unmatched", "404")),
-        ("BREW", "/classes/7", ("other", "/classes/{class_id}", "405")),
-    ],
-)
-def test_a_request_is_measured_under_its_routes_template(
-    app: FastAPI,
-    metrics: Metrics,
-    ask: Ask,
-    lines: list[Any],
-    method: str,
-    path: str,
-    labels: tuple[str, str, str],
-) -> None:
-    """Nothing that a caller makes up becomes a label: each would be a series that is kept for ever."""
-    ask(app, method, path)
-
-    assert requests(metrics) == {labels}
-    assert [line["event"] for line in lines] == (["unexpected_error"] if path == "/broken" else [])
-
-
-def test_durations_are_counted_and_summed(app: FastAPI, metrics: Metrics, ask: Ask) -> None:
-    """As a histogram, so that a quantile can be read off it."""
-    for class_id in range(3):
-        ask(app, "GET", f"/classes/{class_id}")
-
-    labels = {"method": "GET", "route": "/classes/{class_id}", "status": "200"}
-    assert value(metrics, f"{DURATION}_count", **labels) == 3
-    assert value(metrics, f"{DURATION}_bucket", le="+Inf", **labels) == 3
-    assert 0 < (value(metrics, f"{DURATION}_sum", **labels) or 0) < SECONDS
-
-
-@pytest.mark.parametrize(("kind", "whole"), [("text/event-stream", False), ("text/plain", True)])
-def test_a_stream_of_events_is_measured_to_its_beginning(
-    app: FastAPI, metrics: Metrics, ask: Ask, kind: str, whole: bool
-) -> None:
-    """How long a reader listens is no latency; any other answer is measured to its end."""
-    pause = threading.Event()
-
-    @app.get("/stream")
-    async def stream() -> StreamingResponse:
-        async def parts() -> AsyncIterator[bytes]:
-            yield b"one"
-            pause.wait(0.2)
-            yield b"two"
-
-        return StreamingResponse(parts(), media_type=kind)
-
-    ask(app, "GET", "/stream")
-
-    seconds = value(metrics, f"{DURATION}_sum", method="GET", route="/stream", status="200")
-    assert seconds is not None
-    assert (seconds >= 0.2) == whole
-
-
-def test_an_exception_is_measured_as_a_500_and_passes(metrics: Metrics, ask: Ask) -> None:
-    """Also where nothing inside has made an answer of it."""
-
-    async def broken(*_: Any) -> None:
-        raise LookupError("lost")
-
-    with pytest.raises(LookupError, match="lost"):
-        ask(RequestDurations(broken, metrics), "GET", "/")
-
-    assert requests(metrics) == {("GET", "unmatched", "500")}
-
-
-def test_a_client_that_left_is_measured_as_a_499(metrics: Metrics, ask: Ask) -> None:
-    """Whatever is answered to nobody."""
-
-    async def leave(_: Any, receive: Any, send: Any) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-    async def gone(scope: Any, _: Any, send: Any) -> None:
-        async def hang_up() -> Any:
-            return {"type": "http.disconnect"}
-
-        await RequestDurations(leave, metrics)(scope, hang_up, send)
-
-    ask(gone, "GET", "/")
-
-    assert requests(metrics) == {("GET", "unmatched", "499")}
-
-
 # The engine
 
 
 def test_predictions_are_counted_by_outcome(metrics: Metrics) -> None:
-    """How much of what people send is unknown tells when to teach."""
+    """The share of unknown images shows when to teach."""
     metrics.predicted("birds", known=3, unknown=1)
     metrics.predicted("birds", known=0, unknown=1)
 
@@ -197,7 +48,7 @@ def test_predictions_are_counted_by_outcome(metrics: Metrics) -> None:
 
 
 def test_batches_and_queue_are_measured(metrics: Metrics) -> None:
-    """How full batches are, how long pictures wait and how many do."""
+    """How full batches are, how long images wait and how many do."""
     metrics.batched(6, 0.02)
     metrics.queue_images.set(9)
 
@@ -221,7 +72,7 @@ def test_a_deleted_model_is_no_longer_served(metrics: Metrics) -> None:
 
 
 def test_the_predictions_of_a_deleted_model_are_forgotten(metrics: Metrics) -> None:
-    """Also of one whose last prediction ended after it was deleted; a model made anew counts from nought."""
+    """Also of one whose last prediction ended after it was deleted; a new model of that name counts from zero."""
     for model in ("birds", "default"):
         metrics.predicted(model, known=3, unknown=1)
     metrics.serving({"birds": (4, 10), "default": (2, 5)})
@@ -385,7 +236,7 @@ def test_session_durations_are_read_as_a_histogram(database: Database) -> None:
 
 
 def test_a_scrape_of_an_empty_database_has_no_age(small: Database) -> None:
-    """Nothing waits: nought, and not a gap in the graph."""
+    """Nothing waits: zero, and not a gap in the graph."""
     assert value(Metrics(small, patience=SECONDS), "protoquad_oldest_queued_session_seconds") == 0
 
 

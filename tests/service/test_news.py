@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from hints.sending import hints
+from messaging.notifier import make_notifier
 from tests.unanswering import unanswering
-from workers.session_job import SessionWorker
+from workers.session_worker import SessionWorker
 
 SECONDS_TO_HEAR = 1.0
 SLACK = 3.0  # seconds more, for a machine that is busy; where Redis tells, a look would take thirty
@@ -67,8 +67,8 @@ def test_every_change_is_known_to_the_other_replica_within_a_second(pair: Pair) 
 
     red, _ = here.taught("red", "green")
     pair.agree("class", lambda there: there.labels("red", "green") == ["red", "green"])
-    with closing(hints(settings.broker_url)) as telling:
-        assert SessionWorker(here.service.database, settings, "test", hints=telling).run_next()
+    with closing(make_notifier(settings.broker_url)) as telling:
+        assert SessionWorker(here.service.database, settings, "test", notifier=telling).run_next()
         refined = here.version
         pair.agree("promoted version", lambda there: there.predict("red")["version"] == refined)
     here.activate(2)
@@ -83,7 +83,7 @@ def test_every_change_is_known_to_the_other_replica_within_a_second(pair: Pair) 
     assert birds[1].predict("red")["version"] == 0
     here.service.http.delete("/models/birds")
     committed = pair.clock.at
-    while any(served.model == "birds" for served in pair.there.service.parts.shelf.served()):
+    while any(served.model == "birds" for served in pair.there.service.context.versions.all_active()):
         assert time.monotonic() - committed < SECONDS_TO_HEAR + SLACK, "the model's end was not heard in time"
     print(f"seconds from commit to the other replica: {pair.took}")
     assert refined == 3, "the session's version was promoted"

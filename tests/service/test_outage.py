@@ -11,10 +11,11 @@ import httpx
 import pytest
 from sqlalchemy import event
 
+from learners.refining import Learned, learn
 from store.database import Database
 from store.models import SessionRow
-from workers import session_job
-from workers.session_job import SessionWorker
+from tests.service.conftest import QUICK
+from workers.session_worker import SessionWorker
 
 Until = Callable[[Callable[[], Any], str], None]
 Draw = Callable[..., bytes]
@@ -96,7 +97,7 @@ def test_a_stream_of_events_outlives_an_outage(start: Callable[..., Any], databa
 
     with ThreadPoolExecutor() as pool:
         watching = pool.submit(watch)
-        until(lambda: service.parts.watching.streams.taken, "the stream has begun")
+        until(lambda: service.context.session_watch.streams.taken, "the stream has begun")
         with away(database, refuse):
             until(lambda: refused.is_set(), "the database was asked in vain")
         assert learner.post(f"/sessions/{session}/cancel").status_code == 202
@@ -117,7 +118,7 @@ def test_an_outage_while_it_waits_does_not_unteach_a_class(
 
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(learner.teach, "red", Prefer="wait=60")
-        until(lambda: service.parts.watching.waiters.taken, "it waits")
+        until(lambda: service.context.session_watch.waiters.taken, "it waits")
         with away(database, refuse):
             answer = waiting.result(30)
 
@@ -161,10 +162,9 @@ def test_a_database_that_does_not_answer_stops_no_prediction(
 
 @pytest.mark.parametrize("backend", ["postgresql"])
 def test_a_database_that_goes_away_during_a_session_is_not_the_sessions_failure(
-    start: Callable[..., Any], database: Database, until: Until, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Any], database: Database, until: Until
 ) -> None:
     """Even if it stays away for longer than a lease: whoever ran it gives it back, and it is run again."""
-    monkeypatch.setattr(session_job, "SECONDS_BETWEEN_TRIES", 0.1)
     service = start(replica=True, lease_seconds=0.4)
     learner = service.learner()
     learner.taught("red", "green")
@@ -177,12 +177,11 @@ def test_a_database_that_goes_away_during_a_session_is_not_the_sessions_failure(
         tries.append(None)
         raise unanswered(database)
 
-    class Interrupted(SessionWorker):
-        def _learn(self, *arguments: Any) -> Any:
-            learnt = super()._learn(*arguments)
-            threading.Thread(target=outage).start()
-            assert gone.wait(60)
-            return learnt
+    def learn_then(*arguments: Any) -> Learned:
+        learned = learn(*arguments)
+        threading.Thread(target=outage).start()
+        assert gone.wait(60)
+        return learned
 
     gone = threading.Event()
 
@@ -191,7 +190,7 @@ def test_a_database_that_goes_away_during_a_session_is_not_the_sessions_failure(
             gone.set()
             assert back.wait(60)
 
-    assert Interrupted(database, service.settings, "first").run_next()
+    assert SessionWorker(database, service.settings, "first", config=QUICK, learn=learn_then).run_next()
     between = learner.get("/sessions")["items"][0]
     with database.read() as db:
         row = db.get_one(SessionRow, between["id"])

@@ -1,4 +1,4 @@
-"""`/predict`: pictures in, labels out, by exactly one version."""
+"""`/predict`: images in, labels out, by exactly one version."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from service.engine.shelf import PINNED
+from engine.version_cache import PINNED
 from service.schemas import PredictionsBody
 
 Draw = Callable[..., bytes]
 
 
-def test_each_picture_gets_its_answer(learner: Any) -> None:
-    """Label, class and confidence of the nearest, and the nearest classes in order, for pictures in their order."""
+def test_each_image_gets_its_answer(learner: Any) -> None:
+    """Label, class and confidence of the nearest, and the nearest classes in order, for images in their order."""
     red, green, blue = learner.taught("red", "green", "blue")
 
     answer = learner.predict("blue", "red", "green")
@@ -31,18 +31,18 @@ def test_each_picture_gets_its_answer(learner: Any) -> None:
 
 
 def test_json_is_answered_as_a_form_is(learner: Any, draw: Draw) -> None:
-    """The same pictures in base64 get the same answer, to the last digit."""
+    """The same images in base64 get the same answer, to the last digit."""
     learner.taught("red", "green", "blue")
-    pictures = [b64encode(draw(look)).decode() for look in ("red", "blue")]
+    images = [b64encode(draw(look)).decode() for look in ("red", "blue")]
 
-    answer = learner.post("/predict", json={"images": pictures})
+    answer = learner.post("/predict", json={"images": images})
 
     assert answer.status_code == 200
     assert answer.json() == learner.predict("red", "blue")
 
 
-def test_many_pictures_are_answered_as_each_by_itself(learner: Any, draw: Draw) -> None:
-    """64 pictures go through the network in several batches and come back in order."""
+def test_many_images_are_answered_as_each_by_itself(learner: Any, draw: Draw) -> None:
+    """64 images go through the network in several batches and come back in order."""
     learner.taught("red", "green", "blue", "yellow")
     looks = ["red", "green", "blue", "yellow"] * 16
     files = [("images", (str(number), draw(look, number))) for number, look in enumerate(looks)]
@@ -55,7 +55,7 @@ def test_many_pictures_are_answered_as_each_by_itself(learner: Any, draw: Draw) 
         assert answers[place]["top"][0] == pytest.approx(one["top"][0], abs=1e-5)
 
 
-def test_one_picture_too_many_is_refused(learner: Any, draw: Draw) -> None:
+def test_one_image_too_many_is_refused(learner: Any, draw: Draw) -> None:
     """65 are more than a request may have."""
     files = [("images", (str(number), draw("red"))) for number in range(65)]
 
@@ -78,7 +78,9 @@ def test_as_many_classes_are_listed_as_asked_for(learner: Any, top_k: int | None
     assert found["confidence"] == whole["confidence"]
 
 
-@pytest.mark.parametrize("query", ["top_k=0", "top_k=101", "top_k=many", "version=-1", "version=latest"])
+@pytest.mark.parametrize(
+    "query", ["top_k=0", "top_k=101", "top_k=many", "top_k=", "top_k=5&top_k=0", "version=-1", "version=latest"]
+)
 def test_a_parameter_that_cannot_be_is_refused(learner: Any, draw: Draw, query: str) -> None:
     """422 names it."""
     answer = learner.post(f"/predict?{query}", files={"images": draw("red")})
@@ -87,7 +89,7 @@ def test_a_parameter_that_cannot_be_is_refused(learner: Any, draw: Draw, query: 
     assert answer.json()["errors"][0]["where"] == f"query {query.partition('=')[0]}"
 
 
-def test_bad_pictures_are_named(learner: Any, draw: Draw) -> None:
+def test_bad_images_are_named(learner: Any, draw: Draw) -> None:
     """Which of them, what they are called and what is wrong with them; they take up nobody's room any more."""
     files = [("images", ("good.png", draw("red"))), ("images", ("bad.png", b"\x89PNG\r\n\x1a\nbroken"))]
 
@@ -97,7 +99,7 @@ def test_bad_pictures_are_named(learner: Any, draw: Draw) -> None:
     assert answer.status_code == 422
     assert (bad["index"], bad["filename"]) == (1, "bad.png")
     assert bad["reason"]
-    assert learner.service.parts.batcher.queued == 0
+    assert learner.service.context.predictor.queued == 0
 
 
 def test_with_nothing_taught_everything_is_unknown(learner: Any) -> None:
@@ -120,7 +122,7 @@ def test_something_utterly_different_is_unknown(learner: Any) -> None:
     assert len(strange["top"]) == 3
     assert strange["top"][0]["distance"] > version["threshold"] == unknown["threshold"]
     assert (unknown["calibrated_to_accept"], unknown["calibrated_on"]) == (95.0, 9)
-    assert unknown["known_accepted"] >= 800 / 9 - 0.01  # all of nine pictures but one, at most
+    assert unknown["known_accepted"] >= 800 / 9 - 0.01  # all of nine images but one, at most
     assert unknown["strangers_refused"] == 100
     assert learner.labels("red", "green", "blue") == ["red", "green", "blue"]
 
@@ -172,13 +174,13 @@ def test_a_model_that_does_not_exist_predicts_nothing(service: Any, draw: Draw) 
     assert missing.json()["detail"] == "there is no model named 'nobody'; GET /models lists them"
 
 
-def test_a_prediction_is_the_same_with_a_query_and_without(learner: Any, draw: Draw) -> None:
-    """Without one it takes a shorter way to the same answer, which is what the documentation says it is."""
+def test_an_answer_is_what_the_documentation_says(learner: Any, draw: Draw) -> None:
+    """It is not validated on its way out. A query may leave everything to its default, and name what is unknown."""
     learner.taught("red", "green")
     files = [("images", draw("red")), ("images", draw("stripes"))]
 
     for model in (learner, learner.service.learner()):  # one by its name, and the default one
-        plain, asked = model.post("/predict", files=files), model.post("/predict?top_k=5", files=files)
+        plain, asked = (model.post(f"/predict{query}", files=files) for query in ("", "?top_k=5&other=1"))
 
         assert plain.json() == asked.json()
         assert plain.headers["content-type"] == asked.headers["content-type"] == "application/json"
@@ -189,7 +191,7 @@ def test_a_prediction_is_the_same_with_a_query_and_without(learner: Any, draw: D
 def test_what_is_not_a_number_is_null_and_unknown(learner: Any, draw: Draw) -> None:
     """JSON has no word for it, and many readers fail on the one that Python uses."""
     learner.taught("red")
-    learner.service.parts.shelf.current(learner.name).classifier.prototypes.fill_(float("nan"))
+    learner.service.context.versions.active(learner.name).classifier.prototypes.fill_(float("nan"))
 
     answer = learner.post("/predict", files={"images": draw("red")})
 
@@ -208,5 +210,5 @@ def test_the_pinned_version_that_was_not_used_for_longest_is_given_up(learner: A
 
     learner.predict("red", version=PINNED + 1)
 
-    ready = [n for n in (first, *others) if learner.service.parts.shelf.ready(learner.name, n) is not None]
+    ready = [n for n in (first, *others) if learner.service.context.versions.ready(learner.name, n) is not None]
     assert ready == [first, *others[1:]]

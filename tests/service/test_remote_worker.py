@@ -11,7 +11,7 @@ import pytest
 from store.database import Database
 from store.models import SessionRow
 from tests.processes import Running
-from workers.pulse import STALLED, pulses
+from workers.heartbeat import STALLED, heartbeats
 
 Until = Callable[[Callable[[], Any], str], None]
 LEASE = 2.0
@@ -92,4 +92,4 @@ def test_a_session_that_stands_still_is_taken_over(
     until(service.worker.run_next, "the session is free")
     taken_over = row(database, session)
     assert (taken_over.status, taken_over.attempt, taken_over.failures) == ("succeeded", 2, 1)
-    assert len(pulses(tmp_path / "worker")) == 1, "its pulse is left behind, and ages"
+    assert len(heartbeats(tmp_path / "worker")) == 1, "its pulse is left behind, and ages"

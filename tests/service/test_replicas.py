@@ -80,7 +80,9 @@ def test_a_model_made_on_one_is_there_on_the_other_and_so_is_its_end(pair: Pair,
     here.service.http.delete("/models/birds")
 
     until(lambda: birds.ask("GET", "/versions").status_code == 404, "the other replica knows of the deletion")
-    until(lambda: not [s for s in there.service.parts.shelf.served() if s.model == "birds"], "it is not served")
+    until(
+        lambda: not [s for s in there.service.context.versions.all_active() if s.model == "birds"], "it is not served"
+    )
 
 
 def test_two_replicas_teach_one_model_at_the_same_time(pair: Pair, until: Until) -> None:
@@ -128,15 +130,15 @@ def test_a_model_that_cannot_be_loaded_holds_up_neither_others_nor_keys(
     here.service.http.post("/models", json={"name": "birds"})
     birds, same_birds = (one.service.learner("birds") for one in pair)
     before = there.predict("red"), same_birds.predict("red")
-    shelf = there.service.parts.shelf
-    plain = shelf._loaded
+    source: Any = there.service.context.versions.source
+    plain = source.load_head
 
-    def loaded(db: Any, row: Any, known: Any) -> Any:
-        if row.name == "default":
+    def load_head(model: str, *arguments: Any) -> Any:
+        if model == "default":
             raise RuntimeError
-        return plain(db, row, known)
+        return plain(model, *arguments)
 
-    monkeypatch.setattr(shelf, "_loaded", loaded)
+    monkeypatch.setattr(source, "load_head", load_head)
     here.taught("red")
     birds.taught("red")
 

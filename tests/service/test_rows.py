@@ -27,10 +27,10 @@ def test_teaching_a_class_writes_few_rows(start: Callable[..., Any], draw: Calla
     service = start()
     learner = service.learner()
     learner.taught(*["red", "green", "blue", "yellow"][:already])
-    before = everything(service.parts.database)
+    before = everything(service.context.database)
 
     taught = learner.post("/classes", data={"name": "violet"}, files=[("shots", draw("violet", n)) for n in range(5)])
 
-    written = everything(service.parts.database) - before
+    written = everything(service.context.database) - before
     assert taught.status_code == 202
     assert 8 <= written.total() <= MOST_ROWS, "\n".join(row[:80] for row in written)

@@ -70,7 +70,7 @@ def test_a_key_that_was_never_made_opens_nothing(locked_service: Any, key: str) 
 
 @pytest.mark.parametrize("path", ["/predict?top_k=1", "/models/{model}/predict?version=0"])
 def test_a_query_changes_nothing_about_who_may_predict(locked_service: Any, path: str) -> None:
-    """With one, a request goes another way through the service; it is asked for its key all the same."""
+    """It is read after the key."""
     assert asked(locked_service, "POST", path, None) == 401
     assert asked(locked_service, "POST", path, "nonsense") == 401
     assert asked(locked_service, "POST", path, locked_service.keys["predict"]) == 415

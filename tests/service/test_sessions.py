@@ -4,13 +4,16 @@ import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
-from core import refinement
-from workers import session_job
+from core.guard import judge
+from learners.refined_version import RefinedVersion
+from tests.service.conftest import QUICK
 
 Until = Callable[[Callable[[], Any], str], None]
 Meanwhile = Callable[[Callable[[], object]], Any]
@@ -70,18 +73,15 @@ def test_a_refined_version_is_measured_on_what_was_known_before(learner: Any) ->
     assert second["details"]["reason"] == "no loss beyond the tolerance"
 
 
-def test_a_session_too_strict_to_pass_is_rejected_by_its_measurements(
-    learner: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_too_strict_to_pass_is_rejected_by_its_measurements(learner: Any) -> None:
     """The gate itself refuses, and says by how much."""
     learner.taught("red", "green", "blue")
     learner.refine()
     learner.taught("yellow")
     head = learner.version
-    plain = refinement.judge
-    monkeypatch.setattr(refinement, "judge", lambda before, after, _: plain(before, after, -1.0))
+    strict = replace(QUICK, judge=partial(judge, tolerance=-1.0))
 
-    session = learner.refine()
+    session = learner.refine(learner.service.make_worker(strict))
 
     version = learner.get(f"/versions/{session['version']}")
     assert (session["status"], session["verdict"]) == ("succeeded", "rejected")
@@ -225,13 +225,13 @@ def test_a_session_cancelled_while_its_result_is_written_does_not_become_a_versi
     """A 202 for the cancelling is a promise."""
     learner.taught("red", "green", "blue")
     session = learner.get("/sessions")["items"][0]
-    head, plain = learner.version, session_job.Publisher.publish
+    head, plain = learner.version, RefinedVersion.publish
 
-    def late(publisher: Any) -> None:
+    def late(refined: RefinedVersion, notifier: Any) -> None:
         assert learner.post(f"/sessions/{session['id']}/cancel").status_code == 202
-        plain(publisher)
+        plain(refined, notifier)
 
-    monkeypatch.setattr(session_job.Publisher, "publish", late)
+    monkeypatch.setattr(RefinedVersion, "publish", late)
     over = learner.refine()
 
     assert over["status"] == "cancelled"
@@ -265,15 +265,12 @@ def test_cancelled_classes_are_refined_with_the_next_that_is_taught(learner: Any
 # Going wrong
 
 
-def test_a_session_that_fails_is_tried_again_and_given_up_at_last(
-    learner: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_fails_is_tried_again_and_given_up_at_last(learner: Any) -> None:
     """After three attempts it has failed and says why; its classes stay servable and the next session takes them."""
     learner.taught("red", "green", "blue")
     session = learner.get("/sessions")["items"][0]
-    with monkeypatch.context() as trouble:
-        trouble.setattr(session_job, "refine", broken)
-        tries = [learner.service.worker.run_next(session["id"]) for _ in range(4)]
+    worker = learner.service.make_worker(learn=broken)
+    tries = [worker.run_next(session["id"]) for _ in range(4)]
 
     failed = learner.get(f"/sessions/{session['id']}")
     assert tries == [True, True, True, False]
@@ -291,13 +288,11 @@ def test_a_session_that_fails_is_tried_again_and_given_up_at_last(
     assert {found["status"] for found in learner.classes().values()} == {"learned"}
 
 
-def test_a_session_that_fails_once_may_still_succeed(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_fails_once_may_still_succeed(learner: Any) -> None:
     """The second attempt does what the first could not."""
     learner.taught("red", "green", "blue")
     session = learner.get("/sessions")["items"][0]
-    with monkeypatch.context() as trouble:
-        trouble.setattr(session_job, "refine", broken)
-        learner.service.worker.run_next(session["id"])
+    learner.service.make_worker(learn=broken).run_next(session["id"])
     between = learner.get(f"/sessions/{session['id']}")
 
     learner.service.worker.run_next(session["id"])

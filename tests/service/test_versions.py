@@ -1,18 +1,17 @@
 """`/versions`: history that can be looked at, pinned and put in force again, exactly as it was."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from core import refinement
 from core.guard import Measure, Verdict
+from tests.service.conftest import QUICK
 
 Draw = Callable[..., bytes]
 
 
-def worse(before: Measure, after: Measure, tolerance: float) -> Verdict:
-    return Verdict(False, f"worse by more than {tolerance}", before, after)
+def worse(before: Measure, after: Measure) -> Verdict:
+    return Verdict(False, "worse than before", before, after)
 
 
 def a_picture(draw: Draw) -> dict[str, bytes]:
@@ -174,15 +173,14 @@ def test_activating_a_version_whose_classes_are_learned_queues_no_session(learne
     assert [found["status"] for found in learner.get("/sessions")["items"]] == ["succeeded"]
 
 
-def test_a_rejected_version_is_listed_and_never_served(
-    learner: Any, draw: Draw, monkeypatch: pytest.MonkeyPatch
-) -> None:
+STRICT = replace(QUICK, judge=worse)  # a gate that nothing passes
+
+
+def test_a_rejected_version_is_listed_and_never_served(learner: Any, draw: Draw) -> None:
     """Neither by itself nor when somebody asks for it; the classes stay as they were taught."""
     learner.taught("red", "green", "blue")
     before = learner.predict("red", "green", "blue")
-    monkeypatch.setattr(refinement, "judge", worse)
-
-    session = learner.refine()
+    session = learner.refine(learner.service.make_worker(STRICT))
 
     number = session["version"]
     listed = learner.get(f"/versions/{number}")
@@ -192,19 +190,17 @@ def test_a_rejected_version_is_listed_and_never_served(
     ]
     assert (session["status"], session["verdict"]) == ("succeeded", "rejected")
     assert (listed["verdict"], listed["active"], listed["kept"]) == ("rejected", False, False)
-    assert session["reason"] == listed["details"]["reason"] == "worse by more than 0.5"
+    assert session["reason"] == listed["details"]["reason"] == "worse than before"
     assert [answer.status_code for answer in refused] == [409, 409]
     assert "rejected by the gate" in refused[0].json()["detail"]
     assert learner.predict("red", "green", "blue") == before
 
 
-def test_teaching_goes_on_after_a_rejection(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_teaching_goes_on_after_a_rejection(learner: Any) -> None:
     """The next version does not stand on the rejected one, and its session is judged by itself."""
     learner.taught("red", "green", "blue")
     head = learner.version
-    with monkeypatch.context() as strict:
-        strict.setattr(refinement, "judge", worse)
-        rejected = learner.refine()["version"]
+    rejected = learner.refine(learner.service.make_worker(STRICT))["version"]
 
     learner.taught("yellow")
     session = learner.refine()

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from store import catalogue
 from store.database import Database
-from store.models import Model
+from store.lineage import lineage_of
+from store.models import Model, ModelId
 
 
 @pytest.fixture
@@ -20,3 +22,9 @@ def db(database: Database) -> Iterator[Session]:
 @pytest.fixture
 def model(db: Session) -> Model:
     return catalogue.create(db, "birds", "resnet18", 1.0)
+
+
+def numbers_of_lineage(db: Session, model_id: ModelId, number: int) -> list[int]:
+    """The version and its ancestors, newest first."""
+    line = lineage_of(model_id, number)
+    return list(db.scalars(select(line.c.number).order_by(line.c.number.desc())))

@@ -93,7 +93,7 @@ def test_a_key_that_is_not_there_cannot_be_revoked(db: Session) -> None:
 
 def test_an_unknown_scope_makes_no_key(db: Session) -> None:
     """A key that opens nothing would be found out late."""
-    with pytest.raises(NotThere, match=r"no scope 'everything'; there are predict, teach, admin"):
+    with pytest.raises(NotThere, match=r"no scope 'everything'; the scopes are predict, teach, admin"):
         api_keys.create(db, "camera", ["predict", "everything"])
 
     assert api_keys.everything(db) == []
@@ -127,7 +127,7 @@ def test_a_key_that_was_revoked_stays_so_when_it_is_asked_for_again(db: Session)
 @pytest.mark.parametrize("key", ["", "secret", "pq_0123abcd_5e5e", GIVEN + "5e", GIVEN.upper(), f"pq_{'5e' * 36}"])
 def test_a_secret_that_could_be_guessed_makes_no_key(db: Session, key: str) -> None:
     """A plain digest protects only what is long and random."""
-    with pytest.raises(ValueError, match="64 random ones"):
+    with pytest.raises(ValueError, match="64 random hexadecimal digits"):
         api_keys.ensure(db, key, "first", ["admin"])
 
     assert api_keys.everything(db) == []
@@ -136,9 +136,9 @@ def test_a_secret_that_could_be_guessed_makes_no_key(db: Session, key: str) -> N
 def test_a_key_cannot_take_the_place_of_another(db: Session) -> None:
     """Neither with another secret nor for other scopes."""
     api_keys.ensure(db, GIVEN, "first", ["predict"])
-    with pytest.raises(Conflict, match="another key 0123abcd"):
+    with pytest.raises(Conflict, match="already a key 0123abcd with another secret"):
         api_keys.ensure(db, f"pq_0123abcd_{'00' * 32}", "first", ["predict"])
-    with pytest.raises(Conflict, match="was made for 'predict', not for 'admin'"):
+    with pytest.raises(Conflict, match="has the scopes 'predict', not 'admin'"):
         api_keys.ensure(db, GIVEN, "first", ["admin"])
 
     assert api_keys.valid(db)["0123abcd"].scopes == {"predict"}

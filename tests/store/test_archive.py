@@ -12,10 +12,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from migrations import schema
-from store import api_keys, archive, catalogue, classes, sessions, versions
-from store.archive import UnusableArchive
+from store import api_keys, archive, catalogue, classes, session_metrics, sessions, versions
+from store.bank_rows import COPIES, PrototypeRow, StatisticsRow
 from store.database import Database
-from store.errors import NameTaken, NotThere
+from store.errors import NameTaken, NotThere, UnusableArchive
 from store.models import (
     Base,
     ClassRow,
@@ -30,7 +30,6 @@ from store.models import (
     Weights,
 )
 from store.settings import Settings
-from store.versions import COPIES, PrototypeRow, StatisticsRow
 
 OWNED: tuple[type[Base], ...] = (ClassRow, Version, Shot, GuardImage, Weights, Prototype, Statistics)
 SHOTS = [bytes([number]) * 3000 for number in range(20)]  # more than are copied at once
@@ -83,31 +82,35 @@ def fill(db: Session, name: str) -> None:
     first = versions.add(
         db,
         model,
-        "base",
-        parent=parent,
-        classes=2,
-        temperature=1 / 3,
-        threshold=None,
-        weights=WEIGHTS,
-        details={"accuracy": {"old": 87.5, "new": None}, "word": "é"},
-        prototypes=[
-            PrototypeRow(wren.id, b"\0\1\2\3" * 64, 20, restart=True, held_out=ONE),
-            PrototypeRow(deleted.id, None, 0, restart=True),
-        ],
-        statistics=[StatisticsRow(owl.id, ONE * DIM, ONE * DIM * COPIES)],
+        versions.NewVersion(
+            "base",
+            parent=parent,
+            classes=2,
+            temperature=1 / 3,
+            threshold=None,
+            weights=WEIGHTS,
+            details={"accuracy": {"old": 87.5, "new": None}, "word": "é"},
+            prototypes=[
+                PrototypeRow(wren.id, b"\0\1\2\3" * 64, 20, restart=True, held_out=ONE),
+                PrototypeRow(deleted.id, None, 0, restart=True),
+            ],
+            statistics=[StatisticsRow(owl.id, ONE * DIM, ONE * DIM * COPIES)],
+        ),
     )
     versions.add(
         db,
         model,
-        "incremental",
-        parent=first,
-        classes=2,
-        temperature=0.1,
-        threshold=0.7000000000000001,
-        weights=b"difference",
-        verdict="promoted",
-        session_id=session.id,
-        prototypes=[PrototypeRow(owl.id, b"owl!" * 64, 90, restart=False)],
+        versions.NewVersion(
+            "incremental",
+            parent=first,
+            classes=2,
+            temperature=0.1,
+            threshold=0.7000000000000001,
+            weights=b"difference",
+            verdict="promoted",
+            session_id=session.id,
+            prototypes=[PrototypeRow(owl.id, b"owl!" * 64, 90, restart=False)],
+        ),
     )
 
 
@@ -225,7 +228,9 @@ def test_a_copy_goes_on_learning_by_itself(exported: Exported, elsewhere: Databa
         row = classes.add(db, model, "lark", shots=1, since=VersionNumber(3))
         classes.add_shots(db, model.id, row.id, [b"lark"])
         parent = versions.get(db, model.id, model.head)
-        version = versions.add(db, model, "provisional", parent=parent, classes=3, temperature=1.0, threshold=None)
+        version = versions.add(
+            db, model, versions.NewVersion("provisional", parent=parent, classes=3, temperature=1.0, threshold=None)
+        )
         assert (row.id, version.number) == (4, 3)
 
 
@@ -253,7 +258,7 @@ def test_an_archive_is_one_plain_file(exported: Exported) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["archive"]
 
 
-def test_pictures_keep_their_order_in_the_file(exported: Exported) -> None:
+def test_images_keep_their_order_in_the_file(exported: Exported) -> None:
     """Their ids are new, and still tell which came first."""
     path = exported()
 
@@ -294,19 +299,19 @@ def test_an_archive_shows_one_moment(birds: Database, exported: Exported) -> Non
                 classes.erase(db, model.id, 3)
         steps.append(copied)
 
-    path = exported(told=taught_meanwhile)
+    path = exported(progress=taught_meanwhile)
 
     archive.read(path, birds, "copy")
     assert content(birds, "copy") == before
     assert content(birds, "birds") != before
 
 
-def test_pictures_are_copied_a_few_at_a_time(exported: Exported, elsewhere: Database) -> None:
-    """Both ways, and each step is told: all of them at once might not fit in memory."""
+def test_images_are_copied_a_few_at_a_time(exported: Exported, elsewhere: Database) -> None:
+    """Both ways, and each step is reported: all of them at once might not fit in memory."""
     out: list[tuple[int, int]] = []
     back: list[tuple[int, int]] = []
 
-    path = exported(told=lambda *step: out.append(step))
+    path = exported(progress=lambda *step: out.append(step))
     archive.read(path, elsewhere, "birds", lambda *step: back.append(step))
 
     total = 3 + 3 + 20 + 2 + 2 + 3 + 1
@@ -338,12 +343,12 @@ def test_without_a_provisional_class_no_session_is_made(
 ) -> None:
     """A deleted class waits for nothing, provisional or not."""
     with birds.write() as db:
-        classes.settle(db, catalogue.get(db, "birds").id, [2])
+        classes.mark_learned(db, catalogue.get(db, "birds").id, [2])
 
     archive.read(exported(), elsewhere, "birds")
 
     with elsewhere.read() as db:
-        assert sessions.counts(db) == {}
+        assert session_metrics.counts(db) == {}
 
 
 def test_a_name_that_is_taken_is_refused(birds: Database, exported: Exported) -> None:
@@ -410,13 +415,13 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, empty: Callable[[], Path]
         archive.label(tmp_path)
     with pytest.raises(UnusableArchive, match="text is not an archive; `protoquad export` makes one"):
         archive.label(tmp_path / "text")
-    with pytest.raises(UnusableArchive, match="is a database, but not an archive"):
+    with pytest.raises(UnusableArchive, match="is a database but not an archive"):
         archive.label(home)
 
 
 @pytest.mark.parametrize("what", [SHOTS[7], WEIGHTS[:2000], b"owl!" * 64, b"wren"], ids=lambda what: repr(what[:4]))
 def test_a_changed_byte_is_noticed(sound: Path, what: bytes) -> None:
-    """Wherever it is: in a picture, in weights, in a prototype, in a name."""
+    """Wherever it is: in an image, in weights, in a prototype, in a name."""
     whole = sound.read_bytes()
     at = whole.index(what) + len(what) // 2
     sound.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
@@ -451,7 +456,7 @@ def test_a_later_format_is_refused(sound: Path) -> None:
         connection.execute("UPDATE archive SET format = 2")
         connection.commit()
 
-    with pytest.raises(UnusableArchive, match="is an archive of format '2', this release reads 1"):
+    with pytest.raises(UnusableArchive, match="its format is '2', this release reads 1"):
         check(sound)
 
 

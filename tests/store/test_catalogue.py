@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy.orm import Session
 
-from store import catalogue, versions
+from store import bank_rows, catalogue, versions
 from store.errors import NameTaken, NotThere
 from store.models import Model, ModelId
 
@@ -22,7 +22,7 @@ def test_a_new_model_serves_version_0_which_knows_nothing(db: Session) -> None:
     )
     assert (version.kind, version.parent, version.base, version.weights) == ("base", None, 0, 0)
     assert (version.classes, version.temperature, version.threshold, version.kept) == (0, 0.7, None, True)
-    assert versions.remembered(db, model.id, 0) == []
+    assert bank_rows.read_bank(db, model.id, 0) == []
     assert versions.weights(db, model.id, 0) is None
 
 

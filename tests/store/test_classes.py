@@ -1,4 +1,4 @@
-"""Classes: names, numbers, pages, and the pictures behind them."""
+"""Classes: names, numbers, pages, and their images."""
 
 from hashlib import sha256
 
@@ -51,6 +51,17 @@ def test_a_name_belongs_to_one_living_class_of_a_model(db: Session, model: Model
     other = catalogue.create(db, "cars", "resnet18", 1.0)
     assert classes.add(db, other, "robin", shots=1, since=ONE).id == 1
     assert model.last_class == len(taught)
+
+
+@pytest.mark.usefixtures("taught")
+def test_taken_names_are_found_among_many(db: Session, model: Model) -> None:
+    """In alphabetical order; a deleted class has freed its name, and another model's names do not count."""
+    other = catalogue.create(db, "cars", "resnet18", 1.0)
+    classes.add(db, other, "van", shots=1, since=ONE)
+    classes.erase(db, model.id, 3)
+
+    assert classes.taken_names(db, model.id, {"wren", "robin", "heron", "van", "owl"}) == ["robin", "wren"]
+    assert classes.taken_names(db, model.id, []) == []
 
 
 def test_a_deleted_class_frees_its_name_but_not_its_number(db: Session, model: Model, taught: list[ClassRow]) -> None:
@@ -122,32 +133,32 @@ def test_a_class_cannot_be_renamed_to_another_ones_name(db: Session, model: Mode
     assert classes.names(db, model.id)[2] == "robin"
 
 
-def test_settled_classes_wait_no_longer(db: Session, model: Model, taught: list[ClassRow]) -> None:
+def test_learned_classes_wait_no_longer(db: Session, model: Model, taught: list[ClassRow]) -> None:
     """Deleted ones do not either."""
-    classes.settle(db, model.id, [1, 3])
+    classes.mark_learned(db, model.id, [1, 3])
     classes.erase(db, model.id, 2)
 
     assert classes.waiting(db, model.id) == [taught[3]]
     assert [classes.get(db, model.id, each).status for each in (1, 3, 4)] == ["learned", "learned", "provisional"]
 
 
-def test_settling_stays_within_the_model(db: Session, model: Model, taught: list[ClassRow]) -> None:
-    """Class 1 of another model is another class; settling nothing settles nothing."""
+def test_marking_classes_as_learned_stays_within_the_model(db: Session, model: Model, taught: list[ClassRow]) -> None:
+    """Class 1 of another model is another class; an empty list changes nothing."""
     other = catalogue.create(db, "cars", "resnet18", 1.0)
     classes.add(db, other, "van", shots=1, since=ONE)
-    classes.settle(db, other.id, [1])
-    classes.settle(db, model.id, [])
+    classes.mark_learned(db, other.id, [1])
+    classes.mark_learned(db, model.id, [])
 
     assert classes.waiting(db, model.id) == taught
     assert classes.waiting(db, other.id) == []
 
 
-# Pictures
+# Images
 
 
 @pytest.mark.usefixtures("taught")
-def test_pictures_come_back_as_they_were_in_the_order_they_came(db: Session, model: Model) -> None:
-    """With their digests; shots and guard pictures apart."""
+def test_images_come_back_as_they_were_in_the_order_they_came(db: Session, model: Model) -> None:
+    """With their digests; shots and guard images apart."""
     classes.add_shots(db, model.id, 2, [b"\x00b", b"a"])
     classes.add_shots(db, model.id, 1, [b"c"])
     classes.add_guard(db, model.id, 2, [b"held out"])
@@ -156,22 +167,21 @@ def test_pictures_come_back_as_they_were_in_the_order_they_came(db: Session, mod
     assert [(shot.class_id, shot.data) for shot in shots] == [(2, b"\x00b"), (2, b"a"), (1, b"c")]
     assert [shot.sha256 for shot in shots] == [sha256(shot.data).hexdigest() for shot in shots]
     assert [shot.data for shot in classes.shots_of(db, model.id, [1])] == [b"c"]
-    assert [shot.data for shot in classes.guard_of(db, model.id, [1, 2])] == [b"held out"]
-    assert [classes.stored_shots(db, model.id, each) for each in (1, 2, 3)] == [1, 2, 0]
+    assert list(db.scalars(select(GuardImage.data))) == [b"held out"]
+    assert [classes.count_stored_shots(db, model.id, each) for each in (1, 2, 3)] == [1, 2, 0]
 
 
 @pytest.mark.usefixtures("taught")
-def test_pictures_of_no_class_are_none(db: Session, model: Model) -> None:
+def test_images_of_no_class_are_none(db: Session, model: Model) -> None:
     """An empty question has an empty answer."""
     classes.add_shots(db, model.id, 1, [b"a"])
 
     assert classes.shots_of(db, model.id, []) == []
-    assert classes.guard_of(db, model.id, []) == []
-    assert classes.watching(db, model.id, [], 10) == []
+    assert classes.guard_set(db, model.id, [], 10) == []
 
 
 @pytest.mark.usefixtures("taught")
-def test_a_deleted_class_leaves_no_picture(db: Session, model: Model) -> None:
+def test_a_deleted_class_leaves_no_image(db: Session, model: Model) -> None:
     """Those of other classes stay; it cannot be deleted twice."""
     for class_id in (1, 2):
         classes.add_shots(db, model.id, class_id, [b"a", b"b"])
@@ -185,43 +195,43 @@ def test_a_deleted_class_leaves_no_picture(db: Session, model: Model) -> None:
 
 
 @pytest.mark.usefixtures("taught")
-def test_guard_pictures_are_watched_and_shots_where_there_are_none(db: Session, model: Model) -> None:
+def test_the_guard_set_has_guard_images_or_else_shots(db: Session, model: Model) -> None:
     """Never both of one class, and nothing of a class that was not asked for."""
     classes.add_guard(db, model.id, 1, [b"guard 1"])
     for class_id in (1, 2, 3):
         classes.add_shots(db, model.id, class_id, [b"shot %d" % class_id])
 
-    watched = classes.watching(db, model.id, [1, 2, 4], 10)
+    chosen = classes.guard_set(db, model.id, [1, 2, 4], 10)
 
-    assert {(picture.class_id, picture.data) for picture in watched} == {(1, b"guard 1"), (2, b"shot 2")}
+    assert {(image.class_id, image.data) for image in chosen} == {(1, b"guard 1"), (2, b"shot 2")}
 
 
 @pytest.mark.usefixtures("taught")
 @pytest.mark.parametrize(("limit", "depths"), [(0, []), (2, [1, 1]), (3, [1, 1, 1]), (4, [1, 1, 2]), (9, [1, 3, 3])])
-def test_a_bound_costs_depth_and_not_classes(db: Session, model: Model, limit: int, depths: list[int]) -> None:
+def test_a_limit_drops_images_and_not_classes(db: Session, model: Model, limit: int, depths: list[int]) -> None:
     """One of each class before a second of any."""
     classes.add_guard(db, model.id, 1, [b"guard 1a", b"guard 1b", b"guard 1c"])
     classes.add_shots(db, model.id, 2, [b"shot 2a", b"shot 2b", b"shot 2c"])
     classes.add_shots(db, model.id, 3, [b"shot 3a"])
 
-    watched = [picture.class_id for picture in classes.watching(db, model.id, [1, 2, 3], limit)]
+    chosen = [image.class_id for image in classes.guard_set(db, model.id, [1, 2, 3], limit)]
 
-    assert sorted(watched.count(class_id) for class_id in set(watched)) == depths
+    assert sorted(chosen.count(class_id) for class_id in set(chosen)) == depths
 
 
 @pytest.mark.usefixtures("taught")
-def test_the_watched_pictures_do_not_depend_on_the_order_they_came_in(db: Session, model: Model) -> None:
+def test_the_guard_set_does_not_depend_on_the_order_of_storing(db: Session, model: Model) -> None:
     """So two sessions, and two databases, are measured on the same ones."""
     other = catalogue.create(db, "cars", "resnet18", 1.0)
     for name in ("wren", "robin"):
         classes.add(db, other, name, shots=5, since=ONE)
-    pictures = [b"%d" % number for number in range(9)]
+    images = [b"%d" % number for number in range(9)]
     for class_id in (1, 2):
-        classes.add_shots(db, model.id, class_id, pictures)
-        classes.add_shots(db, other.id, 3 - class_id, pictures[::-1])
+        classes.add_shots(db, model.id, class_id, images)
+        classes.add_shots(db, other.id, 3 - class_id, images[::-1])
 
     chosen = [
-        {(picture.class_id, picture.data) for picture in classes.watching(db, of.id, [1, 2], 6)}
+        {(image.class_id, image.data) for image in classes.guard_set(db, of.id, [1, 2], 6)}
         for of in (model, model, other)
     ]
 

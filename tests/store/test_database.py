@@ -203,16 +203,14 @@ def test_a_time_comes_back_in_utc_wherever_it_was_written(database: Database) ->
 
 
 @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
-def test_whoever_falls_silent_while_writing_holds_up_nobody_for_long(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_falls_silent_while_writing_holds_up_nobody_for_long(database: Database) -> None:
     """A frozen machine loses its lock and its transaction; when it wakes it hears that its connection is gone."""
     with database.write() as db:
         model = catalogue.create(db, "birds", "resnet18", 1.0)
-    monkeypatch.setattr("store.database.SECONDS_OF_SILENCE", 1)
+    impatient = Database(database.url, idle_seconds=1)
 
     def frozen() -> None:
-        with database.write() as db:
+        with closing(impatient), impatient.write() as db:
             catalogue.locked(db, model.id).renames = 7
             db.flush()
             assert ThreadPoolExecutor(1).submit(lock_and_rename).result(BOUND) == 0

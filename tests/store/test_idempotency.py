@@ -12,7 +12,7 @@ from store.models import IdempotencyKey, Model
 
 
 def remember(db: Session, model: Model, key: str = "key", fingerprint: str = "print", **answer: object) -> None:
-    idempotency.remember(db, model.id, key, fingerprint, status=202, answer=answer, session_id=None)
+    idempotency.remember(db, model.id, key, fingerprint, answer=answer, session_id=None)
 
 
 def age(db: Session, by: timedelta) -> None:
@@ -28,9 +28,7 @@ def test_an_unknown_key_recalls_nothing(db: Session, model: Model) -> None:
 def test_the_same_request_gets_the_same_answer(db: Session, model: Model) -> None:
     """With its status and the session it led to."""
     session = sessions.enqueue(db, model, delay=0, patience=0)
-    idempotency.remember(
-        db, model.id, "key", "print", status=202, answer={"class": {"id": 3}, "ü": None}, session_id=session.id
-    )
+    idempotency.remember(db, model.id, "key", "print", answer={"class": {"id": 3}, "ü": None}, session_id=session.id)
     db.expire_all()
 
     found = idempotency.recall(db, model.id, "key", "print")
@@ -86,7 +84,7 @@ def test_remembering_one_clears_away_the_expired(db: Session, model: Model) -> N
 def test_an_answer_outlives_its_session(db: Session, model: Model) -> None:
     """Only the link is lost."""
     session = sessions.enqueue(db, model, delay=0, patience=0)
-    idempotency.remember(db, model.id, "key", "print", status=202, answer={}, session_id=session.id)
+    idempotency.remember(db, model.id, "key", "print", answer={}, session_id=session.id)
     db.delete(session)
     db.flush()
     db.expire_all()

@@ -4,9 +4,9 @@ from sqlalchemy import text, update
 from sqlalchemy.orm import Session
 
 from store import classes, integrity, versions
+from store.bank_rows import PrototypeRow
 from store.integrity import DamagedImage
 from store.models import Model, Prototype, Shot, VersionNumber, Weights
-from store.versions import PrototypeRow
 
 
 def teach(db: Session, model: Model, name: str, *images: bytes, guard: tuple[bytes, ...] = ()) -> int:
@@ -18,13 +18,15 @@ def teach(db: Session, model: Model, name: str, *images: bytes, guard: tuple[byt
     versions.add(
         db,
         model,
-        "incremental",
-        parent=head,
-        classes=head.classes + 1,
-        temperature=1.0,
-        threshold=None,
-        weights=b"weights",
-        prototypes=[prototype],
+        versions.NewVersion(
+            "incremental",
+            parent=head,
+            classes=head.classes + 1,
+            temperature=1.0,
+            threshold=None,
+            weights=b"weights",
+            prototypes=[prototype],
+        ),
     )
     return row.id
 

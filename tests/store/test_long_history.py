@@ -11,10 +11,11 @@ import pytest
 from sqlalchemy import event, insert
 from sqlalchemy.orm import Session
 
-from store import catalogue, classes, versions
+from store import bank_rows, catalogue, classes, lineage, pruning, versions
+from store.bank_rows import COPIES, KnownClass, PrototypeRow, StatisticsRow
 from store.database import now
 from store.models import Model, Prototype, Statistics, Version
-from store.versions import COPIES, PrototypeRow, Remembered, StatisticsRow
+from tests.store.conftest import numbers_of_lineage
 
 CLASSES = 12
 FEW, MANY = 16, 1_600  # forks
@@ -53,7 +54,7 @@ class Tree:
                 found.setdefault(row.class_id, []).append((version, row))
         return found
 
-    def remembered(self, number: int, copies: int) -> list[Remembered]:
+    def remembered(self, number: int, copies: int) -> list[KnownClass]:
         line = self.line(number)
         bank = []
         for class_id, past in sorted(self.rows(number).items()):
@@ -69,7 +70,7 @@ class Tree:
                         mean, factor = told.mean, told.factor
             initial = vectors[0] if copies > 1 else vectors[-1]
             own = tuple(vectors[-copies:])
-            bank.append(Remembered(class_id, newest.shots, initial, own, newest.held_out, mean, factor))
+            bank.append(KnownClass(class_id, newest.shots, initial, own, newest.held_out, mean, factor))
         return bank
 
     def changes(self, since: int, number: int) -> dict[int, PrototypeRow] | None:
@@ -161,17 +162,17 @@ def statements(db: Session) -> Iterator[list[tuple[str, int]]]:
 
 def agrees(db: Session, model: Model, tree: Tree, number: int, *, near: int) -> None:
     """Everything that can be asked of a version, against its definition."""
-    assert versions.lineage(db, model.id, number) == tree.line(number)
+    assert numbers_of_lineage(db, model.id, number) == tree.line(number)
     for copies in (1, 2, COPIES):
-        found = versions.remembered(db, model.id, number, copies=copies)
+        found = bank_rows.read_bank(db, model.id, number, copies=copies)
         assert found == tree.remembered(number, copies), f"version {number}, {copies} copies"
     bank = {row.class_id: row for row in tree.remembered(number, 1)}
-    assert versions.class_ids(db, model.id, number) == list(bank)
+    assert bank_rows.class_ids(db, model.id, number) == list(bank)
     for class_id in range(1, CLASSES + 1):
-        row = versions.prototype(db, model.id, number, class_id)
+        row = bank_rows.prototype(db, model.id, number, class_id)
         assert (row and row.vector) == (bank[class_id].copies[-1] if class_id in bank else None)
-    assert versions.descends(db, model.id, number, near) == (near in tree.line(number))
-    changed = versions.changes(db, model.id, near, number)
+    assert lineage.descends(db, model.id, number, near) == (near in tree.line(number))
+    changed = bank_rows.changes(db, model.id, near, number)
     assert (changed if changed is None else {row.class_id: row for row in changed}) == tree.changes(near, number)
 
 
@@ -201,29 +202,31 @@ def test_a_history_of_many_forks_is_read_as_any_other(db: Session) -> None:
 def test_a_history_of_many_forks_can_be_worked_on(db: Session) -> None:
     """Taught on top of, rolled back in and pruned."""
     model = stored(db, "forked", forked(MANY))
-    before = versions.remembered(db, model.id, model.head, copies=COPIES)
+    before = bank_rows.read_bank(db, model.id, model.head, copies=COPIES)
     refined = [_refine(db, model) for _ in range(4)]
 
-    dropped = versions.prune(db, model, keep=2)
+    dropped = pruning.prune(db, model, keep=2)
     assert dropped == refined[:2]
-    assert versions.remembered(db, model.id, 2 * MANY + 1, copies=COPIES) == before
-    assert {row.copies for row in versions.remembered(db, model.id, model.head)} == {(b"refined",)}
+    assert bank_rows.read_bank(db, model.id, 2 * MANY + 1, copies=COPIES) == before
+    assert {row.copies for row in bank_rows.read_bank(db, model.id, model.head)} == {(b"refined",)}
     assert versions.activate(db, model, 1, living=range(1, CLASSES + 1)).number == 1
-    assert versions.class_ids(db, model.id, model.head) == [1]
+    assert bank_rows.class_ids(db, model.id, model.head) == [1]
 
 
 def _refine(db: Session, model: Model) -> int:
     return versions.add(
         db,
         model,
-        "incremental",
-        parent=versions.get(db, model.id, model.head),
-        classes=CLASSES,
-        temperature=1.0,
-        threshold=None,
-        weights=b"weights",
-        prototypes=[PrototypeRow(class_id, b"refined", 5, restart=False) for class_id in range(1, CLASSES + 1)],
-        statistics=[StatisticsRow(class_id, b"mean", b"factor") for class_id in range(1, CLASSES + 1)],
+        versions.NewVersion(
+            "incremental",
+            parent=versions.get(db, model.id, model.head),
+            classes=CLASSES,
+            temperature=1.0,
+            threshold=None,
+            weights=b"weights",
+            prototypes=[PrototypeRow(class_id, b"refined", 5, restart=False) for class_id in range(1, CLASSES + 1)],
+            statistics=[StatisticsRow(class_id, b"mean", b"factor") for class_id in range(1, CLASSES + 1)],
+        ),
     ).number
 
 
@@ -233,14 +236,14 @@ def steps(db: Session, model: Model) -> dict[str, Callable[[], object]]:
 
     def work() -> None:
         _refine(db, model)
-        versions.prune(db, model, keep=1)
+        pruning.prune(db, model, keep=1)
 
     return {
         "activate": lambda: versions.activate(db, model, head, living=range(1, CLASSES + 1)),
-        "load": lambda: versions.remembered(db, model.id, head),
-        "begin a session": lambda: versions.remembered(db, model.id, head, copies=COPIES),
-        "refresh": lambda: versions.changes(db, model.id, versions.get(db, model.id, head).parent or 0, head),
-        "descend": lambda: versions.descends(db, model.id, head, head - 2),
+        "load": lambda: bank_rows.read_bank(db, model.id, head),
+        "begin a session": lambda: bank_rows.read_bank(db, model.id, head, copies=COPIES),
+        "refresh": lambda: bank_rows.changes(db, model.id, versions.get(db, model.id, head).parent or 0, head),
+        "descend": lambda: lineage.descends(db, model.id, head, head - 2),
         "refine and prune": work,
     }
 
@@ -287,16 +290,16 @@ def test_a_parent_that_is_no_older_ends_the_line(db: Session, parent: int) -> No
     tree.parents[2] = parent
     model = stored(db, "foreign", tree)
 
-    assert versions.lineage(db, model.id, 4) == [4, 3, 2]
-    assert versions.class_ids(db, model.id, 4) == [2, 3, 4]
-    assert not versions.descends(db, model.id, 4, 1)
-    assert versions.changes(db, model.id, 1, 4) is None
+    assert numbers_of_lineage(db, model.id, 4) == [4, 3, 2]
+    assert bank_rows.class_ids(db, model.id, 4) == [2, 3, 4]
+    assert not lineage.descends(db, model.id, 4, 1)
+    assert bank_rows.changes(db, model.id, 1, 4) is None
 
 
 def test_any_number_of_classes_can_be_settled_at_once(db: Session) -> None:
     """More than a statement can carry parameters on either database."""
     model = stored(db, "many classes", forked(1))
 
-    classes.settle(db, model.id, range(1, 70_000))
+    classes.mark_learned(db, model.id, range(1, 70_000))
 
     assert classes.waiting(db, model.id) == []

@@ -8,7 +8,7 @@ from time import monotonic
 
 from sqlalchemy.orm import Session
 
-from store import catalogue, sessions
+from store import catalogue, session_metrics, sessions
 from store.database import Database
 from store.errors import Conflict
 from store.models import Model, SessionRow
@@ -63,7 +63,7 @@ def test_many_workers_share_the_sessions_of_several_models(database: Database) -
             task.result(timeout=BOUND)
 
     with database.read() as db:
-        assert sessions.counts(db) == {"succeeded": models * each}
+        assert session_metrics.counts(db) == {"succeeded": models * each}
         ended = [row for model in made for row in sessions.page(db, model.id, before=None, limit=99)]
     assert overlaps == []
     assert sorted(done.values()) == [1] * (models * each)
@@ -119,7 +119,7 @@ def test_a_session_can_be_cancelled_while_its_model_is_taught(database: Database
             task.result(timeout=BOUND)
 
     with database.read() as db:
-        assert sum(sessions.counts(db).values()) == len(set(taught))
+        assert sum(session_metrics.counts(db).values()) == len(set(taught))
 
 
 def test_teaching_and_claiming_at_once_loses_nothing(database: Database) -> None:
@@ -151,7 +151,7 @@ def test_teaching_and_claiming_at_once_loses_nothing(database: Database) -> None
             task.result(timeout=BOUND)
 
     with database.read() as db:
-        counts = sessions.counts(db)
+        counts = session_metrics.counts(db)
     assert sum(counts.values()) == len(set(joined))
     assert counts.get("queued", 0) <= 1
     assert set(counts) <= {"queued", "succeeded"}

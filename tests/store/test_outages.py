@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -212,15 +213,12 @@ def test_what_is_told_of_an_error_holds_no_parameters(database: Database) -> Non
 
 
 @ONLY_POSTGRESQL
-def test_a_transaction_that_was_given_up_on_tells_no_parameters(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transaction_that_was_given_up_on_tells_no_parameters(database_url: str) -> None:
     """The connection is lost, which is an outage."""
-    monkeypatch.setattr("store.database.SECONDS_OF_SILENCE", 0.05)
     waits = threading.Event()
 
     def act() -> None:
-        with database.write() as db:
+        with closing(Database(database_url, idle_seconds=0.05)) as impatient, impatient.write() as db:
             waits.wait(1)
             db.execute(text("SELECT :image"), {"image": SECRET.decode()})
 

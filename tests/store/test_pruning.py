@@ -7,9 +7,10 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from store import catalogue, classes, versions
+from store import bank_rows, catalogue, classes, pruning, versions
+from store.bank_rows import COPIES, KnownClass, PrototypeRow, StatisticsRow
 from store.models import Model, Prototype, Statistics, Version, Weights
-from store.versions import COPIES, PrototypeRow, Remembered, StatisticsRow
+from tests.store.conftest import numbers_of_lineage
 
 STEPS = 45
 
@@ -25,7 +26,7 @@ class History:
     written: dict[int, list[PrototypeRow]] = field(default_factory=lambda: {0: []})
     told: dict[int, list[StatisticsRow]] = field(default_factory=lambda: {0: []})
 
-    def expected(self, number: int, copies: int) -> list[Remembered]:
+    def expected(self, number: int, copies: int) -> list[KnownClass]:
         """The bank by its definition: walk from the version to its beginning."""
         line = []
         at: int | None = number
@@ -48,7 +49,7 @@ class History:
             version, told = statistics.get(class_id, (-1, None))
             newest = past[0][1]
             bank.append(
-                Remembered(
+                KnownClass(
                     class_id,
                     newest.shots,
                     vectors[0] if copies > 1 else vectors[-1],
@@ -66,8 +67,8 @@ class History:
         own = select(Version.number).where(Version.model_id == self.model.id, Version.kept).order_by(Version.number)
         return list(self.db.scalars(own))
 
-    def read(self, number: int, copies: int = COPIES, *, statistics: bool = False) -> list[Remembered]:
-        found = versions.remembered(self.db, self.model.id, number, copies=copies)
+    def read(self, number: int, copies: int = COPIES, *, statistics: bool = False) -> list[KnownClass]:
+        found = bank_rows.read_bank(self.db, self.model.id, number, copies=copies)
         return found if statistics else without_statistics(found)
 
     # What can happen
@@ -107,14 +108,16 @@ class History:
         number = versions.add(
             self.db,
             self.model,
-            kind,
-            parent=parent,
-            classes=0,
-            temperature=1.0,
-            threshold=None,
-            prototypes=rows,
-            statistics=statistics or [],
-            **more,  # type: ignore[arg-type]
+            versions.NewVersion(
+                kind,
+                parent=parent,
+                classes=0,
+                temperature=1.0,
+                threshold=None,
+                prototypes=rows,
+                statistics=statistics or [],
+                **more,  # type: ignore[arg-type]
+            ),
         ).number
         self.parents[number], self.written[number], self.told[number] = parent.number, rows, statistics or []
 
@@ -125,8 +128,8 @@ class History:
         return self.random.randbytes(6)
 
 
-def without_statistics(bank: list[Remembered]) -> list[Remembered]:
-    return [Remembered(row.class_id, row.shots, row.initial, row.copies, row.held_out) for row in bank]
+def without_statistics(bank: list[KnownClass]) -> list[KnownClass]:
+    return [KnownClass(row.class_id, row.shots, row.initial, row.copies, row.held_out) for row in bank]
 
 
 def rows(db: Session, table: type[Prototype | Statistics | Weights]) -> int:
@@ -147,7 +150,7 @@ def test_every_kept_version_reads_the_same_bank_after_pruning(history: History, 
         history.random.choices(happenings, weights=[4, 2, 5, 1, 1, 2])[0]()
         if step % 9 == 8:
             head = history.read(history.model.head, statistics=True)
-            dropped = versions.prune(history.db, history.model, keep=3)
+            dropped = pruning.prune(history.db, history.model, keep=3)
             assert not set(dropped) & set(history.kept())
             assert history.read(history.model.head, statistics=True) == head
 
@@ -178,7 +181,7 @@ def test_the_newest_refined_versions_are_kept_and_what_stands_on_them(history: H
         history.refine()  # 2, 4, 6
         history.teach()  # 3, 5, 7
 
-    assert versions.prune(history.db, history.model, keep=2) == [2, 3]
+    assert pruning.prune(history.db, history.model, keep=2) == [2, 3]
     assert history.kept() == [0, 1, 4, 5, 6, 7]
     assert [versions.weights(history.db, history.model.id, number) is not None for number in (2, 4, 6)] == [
         False,
@@ -195,7 +198,7 @@ def test_what_the_head_stands_on_is_kept_whatever_its_age(history: History) -> N
     versions.activate(history.db, history.model, 2, living=[1])
     history.teach()  # 6 on 2
 
-    assert versions.prune(history.db, history.model, keep=1) == [3, 4]
+    assert pruning.prune(history.db, history.model, keep=1) == [3, 4]
     assert history.kept() == [0, 1, 2, 5, 6]
     assert history.read(6) == without_statistics(history.expected(6, COPIES))
     assert history.read(5) == without_statistics(history.expected(5, COPIES))
@@ -208,7 +211,7 @@ def test_a_rejected_version_takes_no_ones_place(history: History) -> None:
     for _ in range(5):
         history.reject()
 
-    assert versions.prune(history.db, history.model, keep=2) == []
+    assert pruning.prune(history.db, history.model, keep=2) == []
     assert history.kept() == [0, 1, 2]
 
 
@@ -217,7 +220,7 @@ def test_a_base_version_is_kept_for_good(history: History) -> None:
     history._write("base", [], weights=b"base")
     for _ in range(3):
         history.refine()
-    versions.prune(history.db, history.model, keep=1)
+    pruning.prune(history.db, history.model, keep=1)
 
     assert history.kept() == [0, 1, 4]
     assert versions.weights(history.db, history.model.id, 1) == b"base"
@@ -227,7 +230,7 @@ def test_pruned_versions_stay_in_the_history(history: History) -> None:
     """What they were is known; what they held is not."""
     for _ in range(3):
         history.refine()
-    versions.prune(history.db, history.model, keep=1)
+    pruning.prune(history.db, history.model, keep=1)
 
     assert [version.number for version in versions.page(history.db, history.model.id, before=None, limit=9)] == [
         3,
@@ -235,7 +238,7 @@ def test_pruned_versions_stay_in_the_history(history: History) -> None:
         1,
         0,
     ]
-    assert versions.lineage(history.db, history.model.id, 3) == [3, 2, 1, 0]
+    assert numbers_of_lineage(history.db, history.model.id, 3) == [3, 2, 1, 0]
 
 
 def test_pruning_frees_what_nothing_reads(history: History) -> None:
@@ -246,7 +249,7 @@ def test_pruning_frees_what_nothing_reads(history: History) -> None:
     for _ in range(12):
         history._write("incremental", [history._row(class_id)], [StatisticsRow(class_id, b"", b"")], weights=b"weights")
     before = rows(history.db, Prototype)
-    versions.prune(history.db, history.model, keep=1)
+    pruning.prune(history.db, history.model, keep=1)
 
     assert before == 13
     assert rows(history.db, Prototype) == COPIES + 1  # c₀ is version 1's own, which stands on the base and is kept
@@ -259,10 +262,10 @@ def test_pruning_again_changes_nothing(history: History) -> None:
     for _ in range(3):
         history.teach()
         history.refine()
-    versions.prune(history.db, history.model, keep=1)
+    pruning.prune(history.db, history.model, keep=1)
     left = rows(history.db, Prototype)
 
-    assert versions.prune(history.db, history.model, keep=1) == []
+    assert pruning.prune(history.db, history.model, keep=1) == []
     assert rows(history.db, Prototype) == left
 
 
@@ -273,7 +276,7 @@ def test_pruning_one_model_leaves_the_others(history: History) -> None:
         for each in (history, other):
             each.teach()
             each.refine()
-    versions.prune(history.db, history.model, keep=1)
+    pruning.prune(history.db, history.model, keep=1)
 
     assert other.kept() == list(other.parents)
     assert all(other.read(number, statistics=True) == other.expected(number, COPIES) for number in other.kept())

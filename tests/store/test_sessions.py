@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy.orm import Session
 
-from store import catalogue, sessions
+from store import catalogue, session_metrics, sessions
 from store.database import now
 from store.errors import Conflict, LeaseLost, NotThere
 from store.models import Model, SessionId, SessionRow
@@ -99,7 +99,7 @@ def test_joining_never_brings_the_start_forward(db: Session, model: Model, delay
 
 
 def test_what_is_taught_during_a_session_waits_for_the_next(db: Session, model: Model) -> None:
-    """A session that runs is not joined: it has read its pictures already."""
+    """A session that runs is not joined: it has already read its images."""
     enqueue(db, model)
     running = claimed(db)
     later = enqueue(db, model)
@@ -112,7 +112,7 @@ def test_what_is_taught_during_a_session_waits_for_the_next(db: Session, model: 
 
 
 def test_a_claimed_session_runs_under_a_lease(db: Session, model: Model) -> None:
-    """It says who has it, until when, and the how-manyth attempt it is."""
+    """It has an owner, an end of its lease and the number of its attempt."""
     enqueue(db, model)
     before = now(db)
     row = claimed(db, "worker 1", lease=30)
@@ -237,13 +237,13 @@ def test_a_lost_worker_is_too_late_for_anything(db: Session, model: Model) -> No
 
     for act in (
         lambda: sessions.renew(db, old.id, 1, LONG),
-        lambda: sessions.progressed(db, old.id, 1, {"step": 1}),
+        lambda: sessions.record_progress(db, old.id, 1, {"step": 1}),
         lambda: sessions.finish(db, old.id, 1, "succeeded", version=1),
-        lambda: sessions.failed(db, old.id, 1, "error", attempts=1),
+        lambda: sessions.record_failure(db, old.id, 1, "error", attempts=1),
         lambda: sessions.release(db, old.id, 1),
         lambda: sessions.fenced(db, old.id, 1),
     ):
-        with pytest.raises(LeaseLost, match="no longer attempt 1's"):
+        with pytest.raises(LeaseLost, match="attempt 1 no longer holds"):
             act()
     assert (row.status, row.owner, row.attempt, row.version, row.progress) == ("running", "next", 2, None, None)
     assert sessions.fenced(db, row.id, 2) is row
@@ -459,11 +459,11 @@ def test_a_session_that_fails_is_tried_again(db: Session, model: Model) -> None:
     enqueue(db, model)
     row = claimed(db)
 
-    assert sessions.failed(db, row.id, 1, "out of memory", attempts=2) is False
+    assert sessions.record_failure(db, row.id, 1, "out of memory", attempts=2) is False
     assert (row.status, row.owner, row.failures, row.error) == ("running", None, 1, "out of memory")
     assert claimed(db, "next") is row
     assert row.failures == 1, "a failure that was reported is not also a lost worker"
-    assert sessions.failed(db, row.id, 2, "out of memory again", attempts=2) is True
+    assert sessions.record_failure(db, row.id, 2, "out of memory again", attempts=2) is True
     assert (row.status, row.failures, row.error) == ("failed", 2, "out of memory again")
     assert story(db, row) == ["queued", "running", "retry", "running", "failed"]
 
@@ -473,7 +473,7 @@ def test_progress_is_kept_and_told(db: Session, model: Model) -> None:
     enqueue(db, model)
     row = claimed(db)
     for step in (1, 2):
-        sessions.progressed(db, row.id, 1, {"step": step, "of": 2})
+        sessions.record_progress(db, row.id, 1, {"step": step, "of": 2})
 
     assert row.progress == {"step": 2, "of": 2}
     assert [event.data for event in sessions.events(db, row.id) if event.event == "progress"] == [
@@ -578,39 +578,38 @@ def test_events_go_on_after_the_last_one_seen(db: Session, model: Model, other: 
     (seen,) = sessions.events(db, row.id)
     enqueue(db, other)
     claimed(db)
-    sessions.progressed(db, row.id, 1, {"step": 1})
+    sessions.record_progress(db, row.id, 1, {"step": 1})
 
     assert [event.event for event in sessions.events(db, row.id, after=seen.id)] == ["running", "progress"]
 
 
 def test_sessions_are_counted_by_state(db: Session, model: Model, other: Model) -> None:
     """With the times since when they wait."""
-    assert (sessions.counts(db), sessions.queued_since(db)) == ({}, {})
+    before = session_metrics.measure(db, [])
     first = enqueue(db, model, delay=LONG)
     second = enqueue(db, other, delay=LONG)
-    assert sessions.counts(db) == {"queued": 2}
-    assert sessions.queued_since(db) == {first.id: first.created_at, second.id: second.created_at}
-
+    both = session_metrics.measure(db, [])
     sessions.cancel(db, model.id, first.id)
+    one = session_metrics.measure(db, [])
 
-    assert sessions.counts(db) == {"queued": 1, "cancelled": 1}
-    assert sessions.queued_since(db) == {second.id: second.created_at}
+    assert (before.counts, before.queued_since) == ({}, {})
+    assert both.counts == {"queued": 2}
+    assert both.queued_since == {first.id: first.created_at, second.id: second.created_at}
+    assert one.counts == {"queued": 1, "cancelled": 1}
+    assert one.queued_since == {second.id: second.created_at}
 
 
-def test_only_the_steps_of_the_newest_sessions_are_kept(
-    db: Session, model: Model, other: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_events_of_the_newest_sessions_are_kept(db: Session, model: Model, other: Model) -> None:
     """The others keep their outcome; another model's sessions count for themselves."""
-    monkeypatch.setattr(sessions, "KEPT_EVENTS", 2)
     elsewhere = enqueue(db, other)
     sessions.cancel(db, other.id, elsewhere.id)
 
-    ended = [enqueue(db, model)]
-    for _ in range(3):
-        sessions.cancel(db, model.id, ended[-1].id)
+    ended = []
+    for _ in range(sessions.KEPT_EVENTS + 2):
         ended.append(enqueue(db, model))
+        sessions.cancel(db, model.id, ended[-1].id)
 
-    told = ["queued", "cancelled"]
-    assert [story(db, row) for row in ended[:3]] == [["queued"], told, told]
-    assert story(db, elsewhere) == told
+    kept = ["queued", "cancelled"]
+    assert [story(db, row) for row in ended] == [["queued"]] * 2 + [kept] * sessions.KEPT_EVENTS
+    assert story(db, elsewhere) == kept
     assert sessions.get(db, model.id, ended[0].id).status == "cancelled"

@@ -12,6 +12,7 @@ from store.settings import Settings
 def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for field in Settings.model_fields:
         monkeypatch.delenv(f"PROTOQUAD_{field.upper()}", raising=False)
+    monkeypatch.delenv("PROTOQUAD_GUARD_PICTURES", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -65,6 +66,20 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PROTOQUAD_PORT", "")
 
     assert Settings().port == 8000
+
+
+def test_a_setting_can_still_be_given_by_its_old_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new name comes first, and an error names it whichever was used."""
+    monkeypatch.setenv("PROTOQUAD_GUARD_PICTURES", "7")
+    old = Settings().guard_images
+    monkeypatch.setenv("PROTOQUAD_GUARD_IMAGES", "8")
+    both = Settings().guard_images
+    monkeypatch.setenv("PROTOQUAD_GUARD_IMAGES", "0")
+
+    assert (old, both, Settings(guard_images=9).guard_images) == (7, 8, 9)
+    with pytest.raises(ValidationError) as refused:
+        Settings()
+    assert refused.value.errors()[0]["loc"] == ("guard_images",)
 
 
 def test_what_belongs_to_others_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

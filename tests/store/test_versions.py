@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from store import catalogue, classes, versions
+from store import bank_rows, catalogue, classes, lineage, pruning, versions
+from store.bank_rows import KnownClass, PrototypeRow, StatisticsRow
 from store.database import batched
 from store.errors import Conflict, NotThere
 from store.models import Model, Version
-from store.versions import PrototypeRow, Remembered, StatisticsRow
+from tests.store.conftest import numbers_of_lineage
 
 CLASSES = 4
 
@@ -47,13 +48,15 @@ def write(
     return versions.add(
         db,
         model,
-        kind,
-        parent=parent,
-        classes=CLASSES,
-        temperature=1.0,
-        threshold=0.5,
-        prototypes=prototypes,
-        **more,
+        versions.NewVersion(
+            kind,
+            parent=parent,
+            classes=CLASSES,
+            temperature=1.0,
+            threshold=0.5,
+            prototypes=prototypes,
+            **more,
+        ),
     ).number
 
 
@@ -62,10 +65,10 @@ def reject(db: Session, model: Model, **details: Any) -> int:
 
 
 def bank(db: Session, model: Model, number: int) -> dict[int, bytes]:
-    return {row.class_id: row.copies[-1] for row in versions.remembered(db, model.id, number)}
+    return {row.class_id: row.copies[-1] for row in bank_rows.read_bank(db, model.id, number)}
 
 
-def only(rows: Sequence[Remembered]) -> Remembered:
+def only(rows: Sequence[KnownClass]) -> KnownClass:
     (row,) = rows
     return row
 
@@ -79,7 +82,7 @@ def test_versions_are_numbered_in_order_and_the_newest_is_served(db: Session, mo
 
     assert [(version.number, version.parent) for version in made] == [(1, 0), (2, 1), (3, 2)]
     assert (model.head, model.last_version) == (3, 3)
-    assert versions.lineage(db, model.id, 3) == [3, 2, 1, 0]
+    assert numbers_of_lineage(db, model.id, 3) == [3, 2, 1, 0]
 
 
 def test_a_version_without_weights_uses_those_of_its_parent(db: Session, model: Model) -> None:
@@ -98,15 +101,6 @@ def test_a_version_without_weights_uses_those_of_its_parent(db: Session, model: 
         (4, 1, 3),
     ]
     assert [versions.weights(db, model.id, number) for number in range(5)] == [None, b"base", None, b"refined", None]
-
-
-def test_a_base_can_be_named(db: Session, model: Model) -> None:
-    """A version that is brought from elsewhere says what it stands on."""
-    write(db, model, kind="base", weights=b"base")
-    number = write(db, model, kind="rollback", base=catalogue.UNTAUGHT, details={"why": ["because"]})
-
-    version = versions.get(db, model.id, number)
-    assert (version.base, version.details, version.threshold, version.kept) == (0, {"why": ["because"]}, 0.5, True)
 
 
 @pytest.mark.parametrize("number", [-(2**63), -1, 2, 2**31 - 1, 2**31, 2**63, 10**30])
@@ -139,7 +133,7 @@ def test_models_do_not_see_each_others_versions(db: Session, model: Model) -> No
     write(db, other, new(1, b"van"), weights=b"weights")
 
     assert (bank(db, model, 1), bank(db, other, 1)) == ({1: b"wren"}, {1: b"van"})
-    assert only(versions.remembered(db, other.id, 1, copies=5)).mean is None
+    assert only(bank_rows.read_bank(db, other.id, 1, copies=5)).mean is None
     assert versions.weights(db, model.id, 1) is None
     assert [version.model_id for version in versions.page(db, other.id, before=None, limit=9)] == [other.id] * 2
 
@@ -149,8 +143,8 @@ def test_a_branch_does_not_descend_from_what_it_left(db: Session, model: Model) 
     for on in (0, 1, 1, 3):
         write(db, model, on=on)
 
-    assert versions.lineage(db, model.id, 4) == [4, 3, 1, 0]
-    assert [versions.descends(db, model.id, 4, ancestor) for ancestor in range(6)] == [
+    assert numbers_of_lineage(db, model.id, 4) == [4, 3, 1, 0]
+    assert [lineage.descends(db, model.id, 4, ancestor) for ancestor in range(6)] == [
         True,
         True,
         False,
@@ -158,7 +152,7 @@ def test_a_branch_does_not_descend_from_what_it_left(db: Session, model: Model) 
         True,
         False,
     ]
-    assert not versions.descends(db, model.id, 1, 4)
+    assert not lineage.descends(db, model.id, 1, 4)
 
 
 # What may be served
@@ -179,7 +173,7 @@ def test_a_version_whose_content_is_gone_cannot_be_served(db: Session, model: Mo
     """The refusal names the setting that decides how many are kept."""
     for weights in (b"1", b"2"):
         write(db, model, kind="incremental", weights=weights)
-    versions.prune(db, model, keep=1)
+    pruning.prune(db, model, keep=1)
 
     with pytest.raises(Conflict, match="PROTOQUAD_KEEP_VERSIONS"):
         versions.activate(db, model, 1, living=[])
@@ -217,9 +211,9 @@ def test_a_bank_is_each_classs_newest_prototype(db: Session, model: Model) -> No
     write(db, model, new(2, b"2 first", held_out=b"far"), new(1, b"1 first"))
     write(db, model, moved(1, b"1 second", shots=9))
 
-    assert versions.remembered(db, model.id, 2) == [
-        Remembered(1, 9, b"1 second", (b"1 second",), None),
-        Remembered(2, 5, b"2 first", (b"2 first",), b"far"),
+    assert bank_rows.read_bank(db, model.id, 2) == [
+        KnownClass(1, 9, b"1 second", (b"1 second",), None),
+        KnownClass(2, 5, b"2 first", (b"2 first",), b"far"),
     ]
     assert bank(db, model, 1) == {1: b"1 first", 2: b"2 first"}
     assert bank(db, model, 0) == {}
@@ -255,9 +249,9 @@ def test_a_deleted_class_is_in_no_bank_from_then_on(db: Session, model: Model) -
 
     assert bank(db, model, 1) == {1: b"1", 2: b"2"}
     assert bank(db, model, 3) == {2: b"2 moved"}
-    assert [row.class_id for row in versions.remembered(db, model.id, 3, copies=5)] == [2]
-    assert versions.class_ids(db, model.id, 3) == [2]
-    assert versions.class_ids(db, model.id, 1) == [1, 2]
+    assert [row.class_id for row in bank_rows.read_bank(db, model.id, 3, copies=5)] == [2]
+    assert bank_rows.class_ids(db, model.id, 3) == [2]
+    assert bank_rows.class_ids(db, model.id, 1) == [1, 2]
 
 
 def test_one_class_can_be_asked_for(db: Session, model: Model) -> None:
@@ -266,10 +260,10 @@ def test_one_class_can_be_asked_for(db: Session, model: Model) -> None:
     write(db, model, moved(1, b"1 left"))
     write(db, model, gone(2), on=1, kind="delete")
 
-    assert versions.prototype(db, model.id, 3, 1) == new(1, b"1", held_out=b"far")
-    assert versions.prototype(db, model.id, 2, 1) == moved(1, b"1 left")
-    assert versions.prototype(db, model.id, 3, 2) is None
-    assert versions.prototype(db, model.id, 3, 3) is None
+    assert bank_rows.prototype(db, model.id, 3, 1) == new(1, b"1", held_out=b"far")
+    assert bank_rows.prototype(db, model.id, 2, 1) == moved(1, b"1 left")
+    assert bank_rows.prototype(db, model.id, 3, 2) is None
+    assert bank_rows.prototype(db, model.id, 3, 3) is None
 
 
 def test_changes_are_what_was_written_since(db: Session, model: Model) -> None:
@@ -279,13 +273,13 @@ def test_changes_are_what_was_written_since(db: Session, model: Model) -> None:
     write(db, model, moved(1, b"1 third"), gone(2))
     write(db, model, new(3, b"3"), on=1)
 
-    changed = versions.changes(db, model.id, 1, 3)
+    changed = bank_rows.changes(db, model.id, 1, 3)
     assert changed is not None
     assert sorted(changed, key=lambda row: row.class_id) == [moved(1, b"1 third"), gone(2)]
-    assert versions.changes(db, model.id, 3, 3) == []
-    assert versions.changes(db, model.id, 1, 4) == [new(3, b"3")]
-    assert versions.changes(db, model.id, 2, 4) is None
-    assert versions.changes(db, model.id, 3, 1) is None
+    assert bank_rows.changes(db, model.id, 3, 3) == []
+    assert bank_rows.changes(db, model.id, 1, 4) == [new(3, b"3")]
+    assert bank_rows.changes(db, model.id, 2, 4) is None
+    assert bank_rows.changes(db, model.id, 3, 1) is None
 
 
 # Copies, for learning
@@ -297,7 +291,7 @@ def test_copies_are_the_newest_so_many_with_the_first_of_all(db: Session, model:
     for copy in (b"1", b"2", b"3"):
         write(db, model, moved(1, copy))
 
-    found = {copies: only(versions.remembered(db, model.id, 4, copies=copies)) for copies in (2, 3, 4, 5)}
+    found = {copies: only(bank_rows.read_bank(db, model.id, 4, copies=copies)) for copies in (2, 3, 4, 5)}
     assert {copies: row.copies for copies, row in found.items()} == {
         2: (b"2", b"3"),
         3: (b"1", b"2", b"3"),
@@ -308,16 +302,16 @@ def test_copies_are_the_newest_so_many_with_the_first_of_all(db: Session, model:
 
 
 def test_copies_reach_back_no_further_than_the_class_was_learned_anew(db: Session, model: Model) -> None:
-    """What lies before is of other pictures, and c₀ is the new beginning."""
+    """Earlier copies are of other images, and c₀ is the new beginning."""
     write(db, model, new(1, b"old"))
     write(db, model, moved(1, b"old moved"))
     write(db, model, new(1, b"anew", shots=8))
-    assert only(versions.remembered(db, model.id, 3, copies=5)) == Remembered(1, 8, b"anew", (b"anew",), None)
+    assert only(bank_rows.read_bank(db, model.id, 3, copies=5)) == KnownClass(1, 8, b"anew", (b"anew",), None)
 
     write(db, model, moved(1, b"anew moved", shots=8))
-    row = only(versions.remembered(db, model.id, 4, copies=5))
+    row = only(bank_rows.read_bank(db, model.id, 4, copies=5))
     assert (row.initial, row.copies) == (b"anew", (b"anew", b"anew moved"))
-    row = only(versions.remembered(db, model.id, 2, copies=5))
+    row = only(bank_rows.read_bank(db, model.id, 2, copies=5))
     assert (row.initial, row.copies) == (b"old", (b"old", b"old moved"))
 
 
@@ -328,7 +322,7 @@ def test_copies_of_another_branch_are_not_counted(db: Session, model: Model) -> 
     write(db, model, new(1, b"left anew"))
     write(db, model, moved(1, b"right"), on=1)
 
-    row = only(versions.remembered(db, model.id, 4, copies=5))
+    row = only(bank_rows.read_bank(db, model.id, 4, copies=5))
     assert (row.initial, row.copies) == (b"0", (b"0", b"right"))
 
 
@@ -339,10 +333,10 @@ def test_statistics_are_the_newest_of_the_line(db: Session, model: Model) -> Non
     write(db, model, moved(1, b"2"), on=1, statistics=[told(1, b"branch")])
     write(db, model, moved(1, b"3"), on=2)
 
-    means = {number: only(versions.remembered(db, model.id, number, copies=5)).mean for number in (1, 2, 3, 4)}
+    means = {number: only(bank_rows.read_bank(db, model.id, number, copies=5)).mean for number in (1, 2, 3, 4)}
     assert means == {1: b"mean first", 2: b"mean second", 3: b"mean branch", 4: b"mean second"}
-    assert only(versions.remembered(db, model.id, 2, copies=5)).factor == b"factor second"
-    assert only(versions.remembered(db, model.id, 2)).mean is None
+    assert only(bank_rows.read_bank(db, model.id, 2, copies=5)).factor == b"factor second"
+    assert only(bank_rows.read_bank(db, model.id, 2)).mean is None
 
 
 def test_statistics_from_before_a_class_was_learned_anew_do_not_count(db: Session, model: Model) -> None:
@@ -351,8 +345,8 @@ def test_statistics_from_before_a_class_was_learned_anew_do_not_count(db: Sessio
     write(db, model, new(1, b"anew"))
     write(db, model, moved(1, b"anew moved"), statistics=[told(1, b"anew")])
 
-    assert [row.mean for row in versions.remembered(db, model.id, 2, copies=5)] == [None, b"mean other"]
-    assert [row.mean for row in versions.remembered(db, model.id, 3, copies=5)] == [b"mean anew", b"mean other"]
+    assert [row.mean for row in bank_rows.read_bank(db, model.id, 2, copies=5)] == [None, b"mean other"]
+    assert [row.mean for row in bank_rows.read_bank(db, model.id, 3, copies=5)] == [b"mean anew", b"mean other"]
 
 
 def test_batches_are_runs_of_at_most_so_many() -> None:

@@ -10,21 +10,16 @@ from store import sessions
 from store.database import Database, now
 from store.models import SessionId, SessionRow
 from store.settings import Settings
-from workers import session_job
-from workers.session_job import SessionWorker
+from workers.session_worker import SessionWorker
 
 SECONDS = 20.0
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_job, "SECONDS_BETWEEN_TRIES", 0.01)
 
 
 @pytest.fixture
 def make(database: Database, tmp_path: Any) -> Callable[..., SessionWorker]:
     def made(kind: type[SessionWorker] = SessionWorker, **more: Any) -> SessionWorker:
-        return kind(database, Settings(home=tmp_path, device="cpu", engine="torch", **more), "worker")
+        settings = Settings(home=tmp_path, device="cpu", engine="torch", poll_seconds=0.01, **more)
+        return kind(database, settings, "worker")
 
     return made
 
@@ -52,7 +47,7 @@ def test_a_statement_that_can_never_succeed_counts_as_a_failed_attempt(
     assert "SELECT" not in str(ended.error)
     failures = [line for line in lines if line["event"] == "session failed"]
     assert [line["error"] for line in failures] == [ended.error] * 3
-    assert "remembered" in failures[0]["stack"]
+    assert "read_bank" in failures[0]["stack"]
 
 
 def outage(database: Database) -> None:
@@ -69,7 +64,7 @@ def outage(database: Database) -> None:
 class Unlucky(SessionWorker):
     """Its database is away whenever it wants to load something."""
 
-    def _material(self, _: Any) -> Any:
+    def learn_and_publish(self, *_: Any) -> None:
         outage(self.database)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hints.sending import RedisHints
+from messaging.notifier import RedisNotifier
 from tests.processes import Running
 from tests.redis_server import RedisServer
 from tests.unanswering import PASSWORD, unanswering
@@ -40,7 +40,7 @@ def test_a_message_alone_starts_a_session(
     ready = worker.wait_for("worker ready")
     worker.wait_for("listening on redis")
     home = tmp_path / "home" / "workers"
-    with closing(RedisHints(redis.url)) as giving:
+    with closing(RedisNotifier(redis.url)) as giving:
         first, gpu = jobs.queued(), jobs.queued("gpu")
         giving.session_queued(gpu, "cpu", 0.0)  # gone astray
         giving.session_queued(first, "cpu", 0.0)
@@ -54,7 +54,7 @@ def test_a_message_alone_starts_a_session(
         second = jobs.queued()
         giving.session_queued(second, "cpu", 0.0)
         jobs.are_over(second)
-    (pulse,) = home.glob("*.pulse")
+    (pulse,) = home.glob("*.heartbeat")
     beaten = pulse.stat().st_mtime
     until(lambda: pulse.stat().st_mtime > beaten, "an idle worker's pulse beats")
 

@@ -1,1 +1,0 @@
-"""Proves the compose deployment on a real engine: `make compose-test`."""

@@ -1,0 +1,88 @@
+"""Predictions from the bytes of images: admit, decode, batch, search, answer.
+
+No step waits for another thread: each hands over to the next in the thread that finished it. So the event loop is
+neither held up nor woken until the answer is there.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+
+from torch import Tensor
+
+from core.classifier import Prediction
+from core.images import centre_view
+from engine.batching import ONE_THREAD, Batcher, Job, Parallelism
+from engine.decoder import Decoder, Upload
+from engine.decoding import DecodedImage, EncodedImage
+from engine.gathering import Search
+from engine.network import Loaded, Network
+
+
+class Predictor:
+    """All methods may be called from any thread. `close` waits; none of the others does."""
+
+    def __init__(
+        self,
+        *,
+        max_queued: int,
+        max_pixels: int,
+        parallelism: Parallelism = ONE_THREAD,
+        on_batch: Callable[[int, float], None] = lambda _images, _delay: None,
+    ) -> None:
+        self.decoder = Decoder()
+        self._batcher = Batcher(max_queued, parallelism, on_batch)
+        self._max_pixels = max_pixels
+
+    def predict(self, version: Loaded, uploads: Sequence[Upload], top_k: int) -> "Future[list[Prediction]]":
+        """A prediction for each image. Cancel the future to stop the work on them.
+
+        Raises Overloaded at once when the queue is full, before anything is decoded. Fails with UnusableImages.
+        """
+        job = self._batcher.admit(version.network, len(uploads), Search(version.classifier, top_k))
+        try:
+            decoded = self.decoder.decode_uploads(uploads, partial(self._centre_view, version.network))
+        except BaseException as error:  # no thread can be started: give back the room
+            job.fail(error)
+            raise
+        # Weakly: a future keeps its callbacks, and a cycle would keep the images until Python collects garbage.
+        job.answer.add_done_callback(partial(_cancel, weakref.ref(decoded)))
+        decoded.add_done_callback(partial(self._start, job))
+        return job.answer
+
+    def features(self, network: Network, images: Sequence[Tensor]) -> "Future[list[Tensor]]":
+        """The features (M,) of each image (3, s, s), to teach with. Raises Overloaded."""
+        return self._batcher.submit(network, images)
+
+    @property
+    def queued(self) -> int:
+        """Images that wait to be decoded or computed."""
+        return self._batcher.queued
+
+    @property
+    def alive(self) -> bool:
+        return self._batcher.alive
+
+    def close(self) -> None:
+        """Finish what is queued and reject everything else."""
+        self._batcher.close()
+
+    def _centre_view(self, network: Network, upload: Upload) -> EncodedImage:
+        framing = network.framing
+        return EncodedImage(upload.data, framing.short_side, self._max_pixels, partial(centre_view, framing=framing))
+
+    def _start(self, job: Job, decoded: "Future[list[DecodedImage]]") -> None:
+        if decoded.cancelled():  # with the answer
+            return
+        error = decoded.exception()
+        if error is None:
+            self._batcher.start(job, [image.view for image in decoded.result()])
+        else:
+            job.fail(error)
+
+
+def _cancel(decoded: "weakref.ref[Future[list[DecodedImage]]]", _answer: object) -> None:
+    future = decoded()
+    if future is not None:
+        future.cancel()

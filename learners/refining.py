@@ -1,0 +1,132 @@
+"""What an incremental session starts from, and what it learns from that. Writes nothing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from core.backbones import Backbone
+from core.bank import ClassId
+from core.guard import Judge, judge
+from core.incremental_session import IncrementalConfig
+from core.progress import Progress
+from core.refinement import Refinement, refine
+from core.state import LearnerState, weights_of
+from core.views import LabelledViews
+from engine.backbone_cache import BackboneCache
+from engine.compiled_module import CompiledModule
+from learners.loading import VersionWeights, learner_of_version, weights_of_version
+from learners.stored_images import AUGMENTED, embed_stored
+from store import catalogue, classes, versions
+from store.classes import StoredImage
+from store.database import Database
+from store.errors import LeaseLost
+from store.models import Model, ModelId, SessionId, Version
+from store.settings import Settings
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A session that belongs to this attempt, as long as no other worker has taken it over."""
+
+    session_id: SessionId
+    attempt: int
+    model_id: ModelId
+    request_id: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """All that a session starts from."""
+
+    model: Model
+    head: Version
+    weights: VersionWeights
+    parent: LearnerState  # without the classes that wait
+    revisions: Mapping[int, int]  # of every living class
+    waiting: Sequence[ClassId]
+    shots: Sequence[StoredImage]
+    guard: Sequence[StoredImage]
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What came of it."""
+
+    refinement: Refinement
+    backbone: Backbone  # as the session found it
+    trunk: CompiledModule
+    shots: LabelledViews
+    guard: LabelledViews | None
+
+
+def read_material(database: Database, backbones: BackboneCache, claim: Claim, settings: Settings) -> Material:
+    """Raises LeaseLost if the model was deleted."""
+    with database.read() as db:
+        model = catalogue.find_by_id(db, claim.model_id)
+        if model is None:
+            raise LeaseLost("the model was deleted")
+        head = versions.servable(db, model.id, model.head)
+        backbone = backbones.pretrained(model.backbone)
+        weights = weights_of_version(db, weights_of(backbone, "tail"), head)
+        state = learner_of_version(db, backbone, head, weights)
+        waiting = [ClassId(row.id) for row in classes.waiting(db, model.id) if row.id in state.bank]
+        parent = replace(state, bank=state.bank.without(waiting))
+        return Material(
+            model,
+            head,
+            weights,
+            parent,
+            classes.living(db, model.id),
+            waiting,
+            classes.shots_of(db, model.id, waiting),
+            classes.guard_set(db, model.id, parent.bank.class_ids, settings.guard_images),
+        )
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """How sessions learn."""
+
+    incremental: IncrementalConfig = field(default_factory=IncrementalConfig)
+    augmented: int = AUGMENTED  # views of a shot beside its centre view
+    judge: Judge = judge
+
+
+class SessionProgress(Protocol):
+    """Whom a session reports to. Each method may raise, to stop the session."""
+
+    def stage(self, name: str) -> None: ...
+
+    def check(self) -> None: ...
+
+    def report(self, progress: Progress) -> None: ...
+
+
+def learn(
+    material: Material,
+    backbones: BackboneCache,
+    config: SessionConfig,
+    progress: SessionProgress,
+) -> Learned:
+    """Embed the images with the compiled trunk, then train and measure on their activations."""
+    name = material.model.backbone
+    backbone = backbones.trained(name, material.weights.weights)
+    trunk = backbones.compiled(name).trunk(material.weights.weights)
+    progress.stage("looking")
+    shots = embed_stored(backbone.framing, trunk, material.shots, config.augmented, check=progress.check)
+    guard = embed_stored(backbone.framing, trunk, material.guard, 0, check=progress.check)
+    if shots is None:
+        raise LookupError(f"classes {material.waiting} wait for a session and have no shots")
+    progress.stage("learning")
+    incremental = replace(config.incremental, seed=material.head.number)
+    refinement = refine(
+        backbone,
+        material.parent,
+        shots,
+        incremental,
+        guard=guard,
+        judge=config.judge,
+        device=backbones.device,
+        report=progress.report,
+    )
+    return Learned(refinement, backbone, trunk, shots, guard)

@@ -1,0 +1,34 @@
+"""Everything that a running service consists of; made once, when the application starts."""
+
+from dataclasses import dataclass, field
+
+from engine.backbone_cache import BackboneCache
+from engine.predictor import Predictor
+from engine.version_cache import VersionCache
+from learners.teaching import Teaching
+from learners.version_loader import LoadedVersion
+from messaging.notifier import Notifier
+from service.metrics import Metrics
+from service.session_watch import SessionWatch
+from service.teacher import Teacher
+from store.database import Database
+from store.settings import Settings
+
+
+@dataclass(eq=False)
+class AppContext:
+    settings: Settings
+    database: Database
+    backbones: BackboneCache
+    versions: VersionCache[LoadedVersion]
+    predictor: Predictor
+    metrics: Metrics
+    notifier: Notifier
+    stopping: bool = False
+    teacher: Teacher = field(init=False)
+    session_watch: SessionWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        teaching = Teaching(self.database, self.settings, self.versions, self.notifier)
+        self.teacher = Teacher(teaching, self.predictor)
+        self.session_watch = SessionWatch(self.database, self.settings)

@@ -1,0 +1,1 @@
+"""Tests the compose deployment with a real Docker: `make compose-test`."""

@@ -1,0 +1,77 @@
+"""A data folder that an earlier release made is served as that release served it.
+
+`tests/data/stored-home.db.xz` is the database of a home that release 0.1.0 made (commit 74035fc): two models, one of
+them with a base session, with classes taught, shown more shots, renamed and deleted, and sessions in between.
+`tests/data/stored-answers.json` is what that release answered.
+"""
+
+import json
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from migrations import schema
+from store.database import Database
+from tests.painted import picture
+from tests.service.conftest import running_service
+
+DATA = Path(__file__).parent.parent / "data"
+STORED = json.loads((DATA / "stored-answers.json").read_text())
+ROUNDING = 2e-6  # of six decimals; other processors may also add in another order
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    home = tmp_path_factory.mktemp("stored")
+    (home / "protoquad.db").write_bytes(lzma.decompress((DATA / "stored-home.db.xz").read_bytes()))
+    database = Database(f"sqlite:///{home / 'protoquad.db'}")
+    schema.upgrade(database)
+    with running_service(database, home) as service:
+        yield service.http
+    database.close()
+
+
+def prefix(model: str) -> str:
+    return "" if model == "default" else f"/models/{model}"
+
+
+@pytest.mark.parametrize(
+    ("model", "number"), [(model, n) for model, known in STORED["models"].items() for n in known["predictions"]]
+)
+def test_every_version_answers_as_it_did(client: httpx.Client, model: str, number: str) -> None:
+    """The same labels in the same order, at the same distances, with the same confidence."""
+    files = [("images", (f"{name}.png", picture(name, 99), "image/png")) for name in STORED["images"]]
+    params = {"version": number, "top_k": 10}
+
+    answer = client.post(f"{prefix(model)}/predict", params=params, files=files).raise_for_status().json()
+
+    for found, expected in zip(answer["predictions"], STORED["models"][model]["predictions"][number], strict=True):
+        assert (found["label"], found["unknown"]) == (expected["label"], expected["unknown"])
+        assert [one["class_id"] for one in found["top"]] == [one["class_id"] for one in expected["top"]]
+        assert numbers(found["top"]) == pytest.approx(numbers(expected["top"]), abs=ROUNDING)
+
+
+def numbers(top: list[dict[str, Any]]) -> list[float]:
+    return [value for one in top for value in (one["confidence"], one["distance"])]
+
+
+@pytest.mark.parametrize("model", list(STORED["models"]))
+def test_versions_and_classes_are_listed_as_they_were(client: httpx.Client, model: str) -> None:
+    """With every field that there was, and what was measured."""
+    versions = client.get(f"{prefix(model)}/versions", params={"limit": 100}).json()["items"]
+    classes = client.get(f"{prefix(model)}/classes").json()
+
+    assert (versions, classes) == (STORED["models"][model]["versions"], STORED["models"][model]["classes"])
+
+
+def test_an_answer_that_was_remembered_is_given_again(client: httpx.Client) -> None:
+    """The key belongs to a request of the earlier release; its answer is not older than a day, or it is taught anew."""
+    files = [("shots", (f"{i}.png", picture("gnu", i), "image/png")) for i in range(5)]
+
+    answer = client.post("/classes", data={"name": "gnu"}, files=files, headers={"Idempotency-Key": "fixture"})
+
+    assert answer.status_code in (202, 409)
