@@ -150,7 +150,7 @@ def _refusal(data: bytes) -> ImageError:
     for foreign, pattern in _FOREIGN.items():
         if re.match(pattern, data[:1024], re.DOTALL):
             return UnsupportedFormat(f"{foreign} is not accepted; {_ACCEPTED}")
-    return NotAnImage(f"the bytes begin like no image format; {_ACCEPTED}")
+    return NotAnImage(f"this is not a known image format; {_ACCEPTED}")
 
 
 def _claims_no_pixels(plugin: type[ImageFile.ImageFile], data: bytes) -> bool:

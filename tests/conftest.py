@@ -16,6 +16,27 @@ from tests import waiting
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 
+# Files and folders whose tests start processes, compile networks, train for long or wait for time limits.
+SLOW = (
+    *("bench", "deploy", "faults", "hostile", "messaging", "protoquad", "workers"),
+    *("core/test_image_cost", "core/test_torchvision_ops", "docs/test_examples"),
+    *("engine/test_decoder_process", "engine/test_engines", "engine/test_graph_template", "engine/test_preparation"),
+    *("learners/test_base_publishing", "store/test_long_history", "store/test_many_workers", "store/test_pruning"),
+    *("service/test_archives", "service/test_broker_away", "service/test_connections", "service/test_hot_swap"),
+    *("service/test_loading", "service/test_news", "service/test_outage", "service/test_remote_worker"),
+    *("service/test_replicas", "service/test_schema", "service/test_story"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what `make test-fast` leaves out: the files above, and the second run of a test on PostgreSQL."""
+    here = Path(__file__).parent
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        on_postgresql = callspec is not None and callspec.params.get("backend") == "postgresql"
+        if on_postgresql or str(item.path.relative_to(here)).startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def prepared_backbones(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Path]:

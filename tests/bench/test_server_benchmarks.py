@@ -25,7 +25,6 @@ def result_of(answers: int, p99: float) -> LoadResult:
     return LoadResult(answers, 0, 1.0, (1.0, 2.0, p99, p99), None)
 
 
-@pytest.mark.slow
 def test_versions_are_swapped_under_load(tmp_path: Path) -> None:
     """All answers are correct, every swap is answered, and memory is read before and after."""
     lines: list[str] = []
@@ -40,7 +39,6 @@ def test_versions_are_swapped_under_load(tmp_path: Path) -> None:
     assert any("swaps:" in line for line in lines)
 
 
-@pytest.mark.slow
 def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
     """One more class adds a few rows, however many there are."""
     length = class_counts.Length((40, 300), seconds=1.0, warm=0.2, rounds=1, taught_at=300, teachings=3, loadings=1)
@@ -54,7 +52,6 @@ def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
     assert set(found.loading) == {40, 300}
 
 
-@pytest.mark.slow
 def test_checkouts_know_the_same_classes_and_take_turns(tmp_path: Path) -> None:
     """Two names for this checkout: each answers every request, in its own home."""
     checkouts = []
@@ -71,7 +68,6 @@ def test_checkouts_know_the_same_classes_and_take_turns(tmp_path: Path) -> None:
     assert all(megabytes > 50 for megabytes in found.megabytes.values())
 
 
-@pytest.mark.slow
 def test_overheads_are_measured_for_every_request(tmp_path: Path) -> None:
     """With a broker that does not answer and with a history of many versions."""
     found = measure_overheads(BACKBONE, tmp_path, Length(rounds=1, versions=20), lambda _: None)

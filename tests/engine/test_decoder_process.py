@@ -56,7 +56,7 @@ def test_the_pixels_are_those_of_a_decoder_in_this_process(decoder: DecoderProce
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        (b"no image", NotAnImage, "begin like no image"),
+        (b"no image", NotAnImage, "not a known image format"),
         (noise()[:5_000], BrokenImage, "begins as PNG"),
         (bombs.bmp_claim((7_100, 7_100)), ImageTooLarge, "at most 50000000 pixels"),
     ],

@@ -220,7 +220,7 @@ def test_files_that_are_no_pictures_are_skipped_and_told(tmp_path: Path, looked:
     found = looked(advance=steps.append)
 
     assert [(one.file.name, one.reason.split(";")[0]) for one in found.skipped] == [
-        ("notes.txt", "the bytes begin like no image format"),
+        ("notes.txt", "this is not a known image format"),
         ("empty", "the image has no bytes"),
     ]
     assert len(found) == 9

@@ -117,8 +117,8 @@ def test_files_that_are_no_pictures_are_listed(pictures: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert "skipped 23 files:" in result.stdout
-    assert result.stdout.count("the bytes begin like no image format") == 20
-    assert "red/note 19: the bytes begin like no image format" in result.stdout
+    assert result.stdout.count("this is not a known image format") == 20
+    assert "red/note 19: this is not a known image format" in result.stdout
     assert "and 3 more" in result.stdout
 
 
