@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 import pytest
@@ -238,6 +239,34 @@ def test_the_costly_images_of_one_request_have_a_time_limit_together(process: De
     error = decoder.decode_uploads([Sent(place, None, costly()) for place in range(4)], load).exception(SECONDS)
 
     assert "take over 0 seconds" in str(error)
+
+
+def test_costly_images_that_are_broken_count_too(process: DecoderProcess) -> None:
+    """Else a request of broken ones could hold the lane of costly images for as long as it is waited for."""
+    decoder = Decoder(process, max_costly_seconds=0.0)
+    broken = costly()[: len(costly()) // 2]
+
+    error = decoder.decode_uploads([Sent(place, None, broken) for place in range(4)], load).exception(SECONDS)
+
+    assert "take over 0 seconds" in str(error)
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_of_the_request(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails at once, and nobody waits for an image that no thread decodes."""
+    plain, begun = decoder.small.submit, iter(range(decoder.per_request))
+
+    def submit(*work: Any) -> Any:
+        if next(begun, None) is None:
+            raise RuntimeError("can't start new thread")
+        return plain(*work)
+
+    monkeypatch.setattr(decoder.small, "submit", submit)
+
+    error = decoder.decode_uploads([Sent(place, None, png(1)) for place in range(20)], load).exception(SECONDS)
+
+    assert isinstance(error, RuntimeError)
 
 
 def test_a_small_form_of_a_costly_image_is_kept_where_it_is_asked_for(decoder: Decoder) -> None:

@@ -215,3 +215,32 @@ def test_closing_rejects_what_comes_later(version: Served, gate: Gate) -> None:
     assert not predictor.alive
     with pytest.raises(Overloaded, match="stopping"):
         predictor.predict(version, sent(1), 1)
+
+
+def test_images_that_cannot_even_be_handed_to_a_thread_give_back_their_room(
+    predictor: Predictor, version: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the queue would seem full for ever."""
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(predictor.decoder, "decode_uploads", refuse)
+
+    with pytest.raises(RuntimeError):
+        predictor.predict(version, sent(1, 2, 3), top_k=1)
+
+    assert predictor.queued == 0
+
+
+def test_an_idle_predictor_keeps_neither_images_nor_a_version(predictor: Predictor, gate: Gate) -> None:
+    """A version of a hundred thousand classes takes half a gigabyte."""
+    own = Served(Network((1, 0), gate, first_pixel, Space("cosine"), FRAMING, 1), Numbers())
+    kept = weakref.ref(own.classifier)
+    gate.open.set()
+    assert len(predictor.predict(own, sent(1, 2), top_k=1).result(SECONDS)) == 2
+
+    del own
+    gc.collect()
+
+    until(lambda: kept() is None, "nothing refers to the version any more")
