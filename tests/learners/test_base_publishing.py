@@ -303,6 +303,27 @@ def test_a_class_taught_before_is_seen_anew(database: Database, learnt: BaseResu
     assert torch.allclose(from_blob(row.held_out), expected.held_out, atol=1e-4)
 
 
+def test_a_class_taught_before_is_learned_by_a_network_that_was_trained_whole(
+    database: Database, learnt_whole: BaseResult, untrained_networks: tuple[BackboneCache, BackboneCache]
+) -> None:
+    """Trunk and tail are both the new ones; recomputed with the whole network."""
+    class_id = ClassId(teach(database, "violet", SHOTS))
+    backbone = untrained_networks[0].trained("resnet32", learnt_whole.state.weights)
+    with torch.no_grad():
+        features = torch.stack([backbone(views_of(shot, backbone.framing)) for shot in SHOTS])
+    bank = replace(learnt_whole.state.bank, class_ids=(ClassId(2), ClassId(3)))
+    expected = learn_class(NearestClassMean(learnt_whole.state.space, bank, Certainty()), features, class_id)
+
+    published(database, learnt_whole)
+
+    with database.read() as db:
+        head = head_of(db)
+        row = bank_rows.prototype(db, head.model_id, head.number, class_id)
+    assert row is not None
+    assert row.vector is not None
+    assert torch.allclose(from_blob(row.vector), expected.prototype, atol=1e-4)
+
+
 def test_a_class_taught_before_goes_on_waiting_for_its_session(database: Database, learnt: BaseResult) -> None:
     """It has its shots and its place in the queue as before."""
     teach(database, "violet", SHOTS)
