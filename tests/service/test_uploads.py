@@ -4,7 +4,6 @@ import asyncio
 import base64
 import itertools
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -252,13 +251,11 @@ def test_json_that_does_not_fit_says_how(ask: Ask, content: Any, told: str) -> N
     ],
     ids=lambda content: repr(content[:12]),
 )
-def test_no_tree_is_built_of_what_does_not_fit(ask: Ask, content: bytes) -> None:
-    """The first byte that does not fit ends it: what follows costs nothing, however deep or long it is."""
-    began = time.process_time()
+def test_what_does_not_fit_is_refused_however_deep_it_is(ask: Ask, content: bytes) -> None:
+    """A parser that built a tree of it would fail with an error of its own; its cost is judged by `make test-hostile`."""
     response = ask(APP, "POST", "/classes", content=content, headers=JSON)
 
     assert response.status_code in (400, 422)
-    assert time.process_time() - began < 1
 
 
 @FUZZ
