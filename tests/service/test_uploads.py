@@ -252,7 +252,7 @@ def test_json_that_does_not_fit_says_how(ask: Ask, content: Any, told: str) -> N
     ids=lambda content: repr(content[:12]),
 )
 def test_what_does_not_fit_is_refused_however_deep_it_is(ask: Ask, content: bytes) -> None:
-    """A parser that built a tree of it would fail with an error of its own; its cost is judged by `make test-hostile`."""
+    """A parser that built a tree of it would fail with an error of its own; `make test-hostile` judges the cost."""
     response = ask(APP, "POST", "/classes", content=content, headers=JSON)
 
     assert response.status_code in (400, 422)
