@@ -28,14 +28,24 @@ SLOW = (
 )
 
 
+# Tests of what happens in memory and over HTTP: one database is enough for them.
+ON_SQLITE = (
+    *("service/test_hot_swap", "service/test_loading", "service/test_predict", "service/test_schema"),
+    *("service/test_exposition", "service/test_session_watch"),
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow what `make test-fast` leaves out: the files above, and the second run of a test on PostgreSQL."""
-    here = Path(__file__).parent
+    kept = []
     for item in items:
-        callspec = getattr(item, "callspec", None)
+        file, callspec = str(item.path.relative_to(Path(__file__).parent)), getattr(item, "callspec", None)
         on_postgresql = callspec is not None and callspec.params.get("backend") == "postgresql"
-        if on_postgresql or str(item.path.relative_to(here)).startswith(SLOW):
+        if on_postgresql or file.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        if not (on_postgresql and file.startswith(ON_SQLITE)):
+            kept.append(item)
+    items[:] = kept
 
 
 @pytest.fixture(scope="session", autouse=True)
