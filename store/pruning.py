@@ -61,11 +61,13 @@ def _drop_unread_prototypes(db: Session, model_id: ModelId) -> None:
     """Keep what the kept versions wrote, and what the first of each run of kept versions reads from before it."""
     version = and_(Version.model_id == Prototype.model_id, Version.number == Prototype.version)
     dropped = select(Prototype.class_id, Prototype.version).join(Version, version).where(~Version.kept)
-    unread = set(db.execute(dropped.where(Prototype.model_id == model_id)).tuples())
+    rows = db.execute(dropped.where(Prototype.model_id == model_id))
+    unread = {(class_id, number) for class_id, number in rows}
     for first in _first_kept(db, model_id):
         if unread:
             oldest = min(number for _, number in unread)
-            unread -= set(db.execute(rows_to_read(model_id, first, COPIES, since=oldest)).tuples())
+            read = db.execute(rows_to_read(model_id, first, COPIES, since=oldest))
+            unread -= {(class_id, number) for class_id, number in read}
     if unread:
         own = (Prototype.class_id == bindparam("its_class"), Prototype.version == bindparam("its_version"))
         db.connection().execute(
