@@ -18,9 +18,10 @@ from tests.redis_server import RedisServer
 
 # Files and folders whose tests start processes, compile networks, train for long or wait for time limits.
 SLOW = (
-    *("bench", "deploy", "faults", "hostile", "messaging", "protoquad", "workers"),
-    *("core/test_image_cost", "core/test_torchvision_ops", "docs/test_examples"),
+    *("bench", "deploy", "docs", "faults", "hostile", "messaging", "migrations", "protoquad", "workers"),
+    *("core/test_image_cost", "core/test_torchvision_ops", "engine/test_avx2_kernels", "engine/test_compiled_backbone"),
     *("engine/test_decoder_process", "engine/test_engines", "engine/test_graph_template", "engine/test_preparation"),
+    *("service/test_cancellation", "service/test_limits", "service/test_session_watch"),
     *("learners/test_base_publishing", "store/test_long_history", "store/test_many_workers", "store/test_pruning"),
     *("service/test_archives", "service/test_broker_away", "service/test_connections", "service/test_hot_swap"),
     *("service/test_loading", "service/test_news", "service/test_outage", "service/test_remote_worker"),
