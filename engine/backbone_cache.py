@@ -36,12 +36,14 @@ class BackboneCache:
         folder: Path,
         prepare_seconds: float = preparation.SECONDS,
         failure_seconds: float = SECONDS_OF_FAILURE,
+        weights: Path | None = None,
     ) -> None:
         self.device = device
         self.engine = choose_engine(engine, device)
         self.folder = folder
         self.prepare_seconds = prepare_seconds
         self.failure_seconds = failure_seconds
+        self.weights = weights  # a folder of weight files
         self._closed = False
         self._preparing = threading.Lock()  # one at a time: it takes a core and much memory
         self._built: RecentlyUsed[str, Backbone] = RecentlyUsed(KEPT)
@@ -82,7 +84,7 @@ class BackboneCache:
         self._closed = True
 
     def _build(self, name: str) -> Backbone:
-        return self._built.get(name) or self._built.put(name, as_it_comes(name))
+        return self._built.get(name) or self._built.put(name, as_it_comes(name, self.weights))
 
     def _load(self, name: str) -> CompiledBackbone:
         return self._compiled.get(name) or self._compiled.put(name, self._compile(name))
@@ -90,13 +92,13 @@ class BackboneCache:
     def _compile(self, name: str) -> CompiledBackbone:
         if self.engine == "torch":
             return CompiledBackbone.on_torch(self.pretrained(name), self.device)
-        return preparation.find(name, self.folder) or self._prepare(name)
+        return preparation.find(name, self.folder, self.weights) or self._prepare(name)
 
     def _prepare(self, name: str) -> CompiledBackbone:
         if not self._preparing.acquire(blocking=False):
             raise Busy(f"another backbone is being prepared, one at a time; {name} has to wait", retry_seconds=30)
         try:
-            return preparation.prepare(name, self.folder, self.prepare_seconds, lambda: self._closed)
+            return preparation.prepare(name, self.folder, self.prepare_seconds, lambda: self._closed, self.weights)
         except BackboneError as error:
             self._failures.drop(lambda other: other == name)
             self._failures.put(name, (time.monotonic() + self.failure_seconds, error))

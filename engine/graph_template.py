@@ -120,7 +120,8 @@ def export_graph(module: nn.Module, example: Tensor, file: Path) -> None:
     module.eval()
     weights = tuple(module.state_dict().values())
     batch = torch.cat([example, example])  # torch would take a batch size of one for a constant
-    shapes = ({0: torch.export.Dim("batch")}, (None,) * len(weights))
+    images = {0: torch.export.Dim("batch")}
+    shapes = (images, (None,) * len(weights)) if weights else (images,)  # of a trunk that only normalises
     bare = _WeightsAsInputs(module)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's own, about its own modules

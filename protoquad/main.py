@@ -20,6 +20,7 @@ COMMANDS = {
     "backup": "protoquad.backup_command:backup",
     "export": "protoquad.archive_commands:export",
     "import": "protoquad.archive_commands:import_",
+    "backbones": "protoquad.backbones_command:backbones",
     "doctor": "protoquad.doctor_command:doctor",
     "migrate": "protoquad.worker_command:migrate",
     "keys": "protoquad.keys_commands:app",

@@ -1,7 +1,7 @@
 """`timm:<name>`: any model of timm, cut where its family has a last stage.
 
-Families whose layers run one after another are cut before the last stage. Any other model is all tail: it works the
-same, but versions share nothing of it and no activation is computed once.
+Families whose layers run one after another are cut before the last stage, vision transformers before the last blocks.
+Any other model is all tail: it works the same, but versions share nothing of it and no activation is computed once.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from core.backbones import vision_transformer
 from core.backbones.backbone import Backbone, Normalisation, Normalise
 from core.backbones.weights import load_by_name
 from core.errors import UnknownBackbone
@@ -50,6 +51,9 @@ def require_model(name: str) -> str:
 
 
 def _cut(model: Any) -> tuple[list[nn.Module], list[nn.Module]]:
+    if vision_transformer.can_be_cut(model):
+        trunk, tail = vision_transformer.cut(model)
+        return [trunk], [tail]
     children = dict(model.named_children())
     match tuple(children):
         case ("conv1", "bn1", "act1", "maxpool", "layer1", "layer2", "layer3", "layer4", "global_pool", "fc"):
@@ -57,8 +61,12 @@ def _cut(model: Any) -> tuple[list[nn.Module], list[nn.Module]]:
             return modules[:-2], modules[-2:]
         case ("conv_stem", "bn1", "blocks", "conv_head", "bn2", "global_pool", "classifier"):
             stages = list(model.blocks)
-            trunk = [model.conv_stem, model.bn1, *stages[:-1]]
-            return trunk, [stages[-1], model.conv_head, model.bn2, model.global_pool]
+            return [model.conv_stem, model.bn1, *stages[:-1]], [
+                stages[-1],
+                model.conv_head,
+                model.bn2,
+                model.global_pool,
+            ]
         case ("stem", "stages", "norm_pre", "head"):
             stages = list(model.stages)
             return [model.stem, *stages[:-1]], [stages[-1], model.norm_pre, model.head]

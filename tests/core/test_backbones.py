@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,6 @@ from core.backbones.weights import load_by_name
 from core.errors import UnknownBackbone, WeightsMismatch
 from core.torchvision_ops import make_torchvision_importable
 
-make_torchvision_importable()
-import timm  # noqa: E402
-import torchvision  # noqa: E402
-
 HALF, IMAGENET = ((0.5,) * 3, (0.5,) * 3), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CIFAR = ((0.5071, 0.4866, 0.4409), (0.2673, 0.2564, 0.2762))
 CUT = (
@@ -29,9 +26,27 @@ CUT = (
     "timm:test_resnet",
     "timm:test_efficientnet",
     "timm:test_convnext",
+    "timm:test_vit",  # pools the class token
+    "timm:test_vit2",  # has register tokens
+    "timm:test_vit3",  # pools by attention
+    "timm:deit_tiny_distilled_patch16_224",  # two heads
 )
-ALL_TAIL = ("timm:test_vit", "timm:mobilenetv3_small_050")
+ALL_TAIL = ("timm:mobilenetv3_small_050",)
 Network = Callable[[Tensor], Tensor]
+
+
+def from_timm(name: str, **options: Any) -> Any:
+    make_torchvision_importable()
+    import timm  # here: it takes seconds, which collecting the tests need not
+
+    return timm.create_model(name, **options)
+
+
+def from_torchvision(**options: Any) -> Any:
+    make_torchvision_importable()
+    import torchvision
+
+    return torchvision.models.resnet18(**options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,19 +76,19 @@ def count(module: nn.Module) -> int:
 
 
 def original_lite(name: str) -> tuple[Network, int]:
-    model = seeded(lambda: timm.create_model(f"tf_{name}", pretrained=False))
+    model = seeded(lambda: from_timm(f"tf_{name}", pretrained=False))
     features = normalised(lambda x: model.global_pool(model.forward_features(x)), HALF)
     return features, count(model) - count(model.classifier)
 
 
 def original_resnet18() -> tuple[Network, int]:
-    model = seeded(lambda: torchvision.models.resnet18(weights=None))
+    model = seeded(lambda: from_torchvision(weights=None))
     model.fc = nn.Identity()
     return normalised(model, IMAGENET), count(model)
 
 
 def original_timm(name: str) -> tuple[Network, int]:
-    model = seeded(lambda: timm.create_model(name, pretrained=False, num_classes=0))
+    model = seeded(lambda: from_timm(name, pretrained=False, num_classes=0))
     return normalised(model, (model.default_cfg["mean"], model.default_cfg["std"])), count(model)
 
 
@@ -211,6 +226,15 @@ def test_a_third_of_the_default_backbone_may_learn() -> None:
     assert backbone.parameter_count == 3_371_008
 
 
+def test_a_sixth_of_a_vision_transformer_may_learn() -> None:
+    """The last two of twelve blocks, the norm after them and the pooling."""
+    backbone = build("timm:vit_tiny_patch16_224")
+
+    learning = {name.split(".")[3] for name, _ in backbone.tail.named_parameters() if ".blocks." in name}
+    assert learning == {"10", "11"}
+    assert 0.15 < count(backbone.tail) / backbone.parameter_count < 0.18
+
+
 # Names
 
 
@@ -246,10 +270,11 @@ def held_by(backbone: Backbone) -> list[Tensor]:
 
 
 NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
-    "resnet18": lambda: torchvision.models.resnet18(weights=None, num_classes=7),
+    "resnet18": lambda: from_torchvision(weights=None, num_classes=7),
     "resnet32": lambda: CifarResNet(blocks=5),
-    "timm:test_resnet": lambda: timm.create_model("test_resnet", num_classes=7),
-    "efficientnet_lite0": lambda: timm.create_model("tf_efficientnet_lite0"),
+    "timm:test_resnet": lambda: from_timm("test_resnet", num_classes=7),
+    "timm:test_convnext": lambda: from_timm("test_convnext", num_classes=7),
+    "efficientnet_lite0": lambda: from_timm("tf_efficientnet_lite0"),
 }
 
 

@@ -29,9 +29,11 @@ NAME = "resnet32"
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("backbones")
-    prepare(NAME, folder)
+def cache(prepared_backbones: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with one backbone; it is prepared once in a run and copied."""
+    folder, key = tmp_path_factory.mktemp("backbones"), preparation._key(NAME)
+    prepare(NAME, prepared_backbones)
+    shutil.copytree(prepared_backbones / key, folder / key)
     return folder
 
 
@@ -41,7 +43,7 @@ def made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     before = folder_in(cache)
 
-    def make(name: str, folder: Path, _: TimeLimit) -> None:
+    def make(name: str, folder: Path, _: TimeLimit, __: Path | None) -> None:
         names.append(name)
         time.sleep(0.2)
         shutil.copytree(before, folder, dirs_exist_ok=True)

@@ -19,7 +19,8 @@ from core.backbones import Backbone
 from core.backbones.resnet import CifarResNet
 from core.errors import UnknownBackbone, WeightsMismatch, WeightsMissing
 from core.torchvision_ops import make_torchvision_importable
-from engine.pretrained import as_it_comes, packaged_file, pretrained, read_weights, rename_in_order
+from engine.pretrained import as_it_comes, pretrained, rename_in_order
+from engine.weight_files import packaged_file, read_weights
 
 make_torchvision_importable()
 import timm  # noqa: E402

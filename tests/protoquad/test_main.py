@@ -1,7 +1,5 @@
 """The command line itself: its own commands, and those that other distributions add."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,7 @@ from protoquad.main import COMMANDS, app
 METADATA = "Metadata-Version: 2.1\nName: protoquad-extra\nVersion: 1\n"
 
 
-@pytest.fixture(autouse=True)
-def _unchanged_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Commands set the umask and OMP_WAIT_POLICY of the process."""
-    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-    umask = os.umask(0o022)
-    yield
-    os.umask(umask)
+pytestmark = pytest.mark.usefixtures("unchanged_process")
 
 
 @pytest.fixture

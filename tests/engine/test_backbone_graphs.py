@@ -1,0 +1,65 @@
+"""Every kind of backbone is compiled for serving, and its graphs compute what the network does."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from core.backbones import Backbone, build
+from core.state import weights_of, with_weights
+from engine.compiled_backbone import CompiledBackbone, write_compiled_backbone
+
+KINDS = (
+    "efficientnet_lite0+efficientnet_lite2",
+    "resnet32+timm:test_vit",  # two shapes of activations
+    "timm:vit_tiny_patch16_224",
+    "timm:convnext_atto.d2_in1k",
+    "timm:mobilenetv3_small_050",  # all tail: its trunk only normalises and has no weights
+    "timm:vit_small_patch14_dinov2.lvd142m",
+)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def backbone(request: pytest.FixtureRequest) -> Iterator[Backbone]:
+    """With seeded random weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        yield build(request.param)
+
+
+@pytest.fixture(scope="module")
+def compiled(backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> CompiledBackbone:
+    folder: Path = tmp_path_factory.mktemp("compiled")
+    write_compiled_backbone(backbone, folder)
+    return CompiledBackbone.read(folder)
+
+
+@pytest.fixture(scope="module")
+def images(backbone: Backbone) -> Tensor:
+    side = backbone.framing.size
+    return torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    return bool((found - expected).norm() < 1e-4 * expected.norm())
+
+
+@torch.no_grad()
+def test_the_graphs_compute_what_the_network_does(
+    compiled: CompiledBackbone, backbone: Backbone, images: Tensor
+) -> None:
+    """With the weights it comes with, then with a trained tail; an image alone as well as several."""
+    assert (compiled.framing, compiled.dim) == (backbone.framing, backbone.dim)
+    for batch in (images, images[:1]):
+        assert close(compiled.tail({})(compiled.trunk({})(batch)), backbone(batch))
+
+    trained = {
+        name: weight * 1.2 if weight.is_floating_point() else weight
+        for name, weight in weights_of(backbone, "tail").items()
+    }
+    expected = with_weights(backbone, trained)(images)
+
+    assert close(compiled.tail(trained)(compiled.trunk(trained)(images)), expected)
+    assert not close(compiled.tail({})(compiled.trunk({})(images)), expected)
