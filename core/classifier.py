@@ -107,8 +107,8 @@ class NearestClassMean:
         return other
 
     def distances(self, features: Tensor) -> Tensor:
-        """Features (n, M) → distance to every class (n, K)."""
-        queries = self.space.comparable(self.space.embed(features))
+        """Features (n, M), or of several views of each image (n, v, M) → distance to every class (n, K)."""
+        queries = mean_of_views(self.space.comparable(self.space.embed(features)))
         return self.space.from_products(self._inner_products(queries), queries, self.prototypes)
 
     def nearest(self, features: Tensor) -> list[ClassId]:
@@ -119,7 +119,7 @@ class NearestClassMean:
 
     @torch.inference_mode()  # makes each of the dozen small steps cheaper
     def predict(self, features: Tensor, top_k: int = 5) -> list[Prediction]:
-        """An answer for each image (n, M); with no class taught, everything is unknown."""
+        """An answer for each image (n, M), or (n, v, M); with no class taught, everything is unknown."""
         if top_k < 1:
             raise ValueError(f"an answer lists at least one class, not {top_k}")
         if not self.class_ids:
@@ -149,14 +149,24 @@ class NearestClassMean:
         return queries @ self.prototypes.T
 
 
+def mean_of_views(comparable: Tensor) -> Tensor:
+    """One query for each image: a single view (n, M) as it is, of several views (n, v, M) the mean.
+
+    A mean of unit vectors is not scaled to unit length again. So the cosine distance of an image is the mean distance
+    of its views, and may be compared with a threshold that was found with single views.
+    """
+    return comparable if comparable.dim() == 2 else comparable.mean(1)
+
+
 def threshold_of(distances: Tensor) -> float | None:
     """The distance that accepts 95 % of held-out images (n,); None without images.
 
-    The farthest of a few images is not far enough yet, so the threshold is raised by a share of 1/n.
+    The farthest of a few images is not far enough yet, so the threshold is raised by two n-ths of their spread.
     """
     if not len(distances):
         return None
-    return max(0.0, float(distances.quantile(ACCEPTED))) * (1 + 1 / len(distances))  # rounding may go below zero
+    spread = float(distances.std()) if len(distances) > 1 else float(distances[0])
+    return max(0.0, float(distances.quantile(ACCEPTED))) + 2 * spread / len(distances)  # rounding may go below zero
 
 
 def calibrate(distances: Tensor, own: Tensor) -> Certainty:
@@ -177,3 +187,11 @@ def calibrate(distances: Tensor, own: Tensor) -> Certainty:
     doubt = 1 / (len(distances) + 1)
     losses = [F.cross_entropy(-distances / t, own, label_smoothing=doubt).item() for t in temperatures]
     return Certainty(float(temperatures[losses.index(min(losses))]), threshold)
+
+
+def log_probability(distances: Tensor, own: Tensor) -> Tensor:
+    """Of the truth, (n,), at the temperature under which it is most probable: the best case for every candidate."""
+    if not len(distances):
+        return torch.zeros(0)
+    scaled = -distances / calibrate(distances, own).temperature
+    return torch.log_softmax(scaled, dim=1).gather(1, own[:, None])[:, 0]

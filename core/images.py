@@ -1,11 +1,12 @@
-"""RGB images to the uint8 tensors that networks take: the centre view, and augmented views.
+"""RGB images to the uint8 tensors that networks take: the centre view, other fixed views, and augmented views.
 
 Does not normalise: the first layer of a trunk does. Bytes become an image in `core.pixels`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -18,11 +19,13 @@ from core.pixels import FORMATS, MAX_PIXELS, decode
 __all__ = [
     "FORMATS",
     "MAX_PIXELS",
+    "MAX_VIEWS",
     "Box",
     "Framing",
     "augmented_view",
     "centre_view",
     "decode",
+    "fixed_views",
     "joined",
     "stacked",
     "views",
@@ -35,6 +38,11 @@ _RESAMPLE = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.
 # An image that shrinks at least twice as much as this is averaged over whole blocks first. That halves the time and,
 # even on black and white noise, changes a pixel by no more than 1.5 levels on average.
 _REDUCING_GAP = 3
+
+# Of the shorter side of an image, what its other fixed views show; the centre view comes before them. Chosen on
+# training images of birds: corners, and the whole image squeezed into the square, were worth less or nothing.
+_OTHER_SHARES = (0.7, 1.0)
+MAX_VIEWS = 2 * (1 + len(_OTHER_SHARES))  # each crop and its mirror image
 
 
 @dataclass(frozen=True)
@@ -65,12 +73,17 @@ def centre_view(image: Image.Image, framing: Framing) -> torch.Tensor:
     Every prediction waits for this, so torch does the scaling, in less than half of Pillow's time: with the same
     filter, and pixels within a level or two of Pillow's. Torch crops at whole pixels only, so the crop is rounded.
     """
-    side = max(1, round(min(image.size) * framing.size / framing.short_side))
-    blocks = max(1, side // (_REDUCING_GAP * framing.size))
-    side -= side % blocks
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    box = (left, top, left + side, top + side)
-    return _scaled(image.reduce(blocks, box) if blocks > 1 else image.crop(box), framing)  # (3, size, size)
+    return _centre_square(image, framing, round(min(image.size) * framing.size / framing.short_side))
+
+
+def fixed_views(image: Image.Image, framing: Framing, count: int) -> torch.Tensor:
+    """The first `count` of the views that a prediction can look at, (count, 3, size, size).
+
+    They are the centre view, a closer crop and the whole centre square, each followed by its mirror image.
+    """
+    if not 1 <= count <= MAX_VIEWS:
+        raise ValueError(f"an image has 1 to {MAX_VIEWS} fixed views, not {count}")
+    return stacked(list(islice(_each_view(image, framing), count)))
 
 
 def augmented_view(image: Image.Image, framing: Framing, generator: torch.Generator) -> torch.Tensor:
@@ -89,6 +102,25 @@ def views(image: Image.Image, framing: Framing, augmented: int, generator: torch
     """The centre view, then this many augmented ones."""
     others = [augmented_view(image, framing, generator) for _ in range(augmented)]
     return torch.stack([centre_view(image, framing), *others])  # (1 + augmented, 3, size, size)
+
+
+def _each_view(image: Image.Image, framing: Framing) -> Iterator[torch.Tensor]:
+    """Makes no view before it is asked for: most predictions take the first only."""
+    yield (view := centre_view(image, framing))
+    yield view.flip(-1)
+    for share in _OTHER_SHARES:
+        yield (view := _centre_square(image, framing, round(min(image.size) * share)))
+        yield view.flip(-1)
+
+
+def _centre_square(image: Image.Image, framing: Framing, side: int) -> torch.Tensor:
+    """The square of this side, or of one pixel at least, in the centre of the image, scaled."""
+    side = max(1, side)
+    blocks = max(1, side // (_REDUCING_GAP * framing.size))
+    side -= side % blocks
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    box = (left, top, left + side, top + side)
+    return _scaled(image.reduce(blocks, box) if blocks > 1 else image.crop(box), framing)  # (3, size, size)
 
 
 def _random_box(size: tuple[int, int], area: float, aspect: float, x: float, y: float) -> Box:

@@ -4,6 +4,9 @@ An idle service computes an image at once, on all cores. Under load batches grow
 an image of its own, because cores that share one image wait for each other. The queue is fair by image: it takes one
 image of each request in turn. A request whose caller has left is dropped. Room in the queue is given before an image is
 decoded, so that a request that finds none is rejected at once.
+
+Several views of one image are as many images here, for room and for turns, until their features are there: then they
+are searched as one.
 """
 
 import threading
@@ -54,19 +57,37 @@ class Job:
     network: Network
     count: int  # of images
     search: Search | None  # None: the features are the result
-    answer: "Future[list[Any]]" = field(default_factory=Future)  # a result for each image
+    answer: "Future[list[Any]]" = field(default_factory=Future)  # a result for each image, or for all views of one
     images: Sequence[Tensor] = ()  # (3, s, s) each, once they are decoded
     queued_at: float = 0.0
     taken: int = 0  # images, in order, that are in a batch or computed
     missing: int = field(init=False)  # results
     results: list[Any] = field(init=False)  # by place
+    features: dict[int, Tensor] = field(default_factory=dict)  # by place, of views that wait for others of their image
 
     def __post_init__(self) -> None:
-        self.missing, self.results = self.count, [None] * self.count
+        self.missing = self.count // self.views
+        self.results = [None] * self.missing
+
+    @property
+    def views(self) -> int:
+        """How many images in a row are views of one, and get one result."""
+        return 1 if self.search is None else self.search.views
 
     @property
     def left(self) -> int:
         return self.count - self.taken
+
+    def collect(self, place: int, features: Tensor) -> Tensor | None:
+        """What to search for: the features of an only view (M,), or of all views (v, M) when the last of them comes."""
+        if self.views == 1:
+            return features
+        self.features[place] = features
+        first = place - place % self.views
+        own = range(first, first + self.views)
+        if not all(view in self.features for view in own):
+            return None
+        return torch.stack([self.features.pop(view) for view in own])
 
     def put(self, place: int, result: Any) -> bool:
         """Whether all results are there now."""
@@ -245,15 +266,15 @@ class Batcher:
         with self._changed:
             self._computing -= 1  # before anything is answered: a caller that asks again at once finds the cores free
             self._gathering.count_batch()
-            for image, own in computed:
-                if image.job.search is not None:
-                    self._gathering.add(image.job.search, image, own)
+            for (job, place), own in computed:
+                if job.search is not None and (wanted := job.collect(place, own)) is not None:
+                    self._gathering.add(job.search, _Image(job, place // job.views), wanted)
         self._deliver((image, own) for image, own in computed if image.job.search is None)
 
     def _search(self, lot: Lot[_Image]) -> None:
         images = [image for image, _ in lot.features]
         try:
-            features = torch.stack([own for _, own in lot.features])  # (n, M)
+            features = torch.stack([own for _, own in lot.features])  # (n, M), or (n, v, M) of several views
             predictions = lot.search.classifier.predict(features, lot.search.top_k)
         except Exception as error:
             log.exception("the class search failed")

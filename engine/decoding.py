@@ -16,7 +16,7 @@ DECODER_PROCESS = DecoderProcess()  # decodes all costly images of this process,
 
 @dataclass(frozen=True, eq=False)
 class DecodedImage:
-    view: Tensor
+    view: Tensor  # (views, 3, s, s)
     small_form: bytes | None = None  # a PNG of the decoded pixels, to be stored beside a costly image
 
 

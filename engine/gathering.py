@@ -19,7 +19,8 @@ class Classifier(Protocol):
     def preferred_batch(self) -> int:
         """How many feature vectors to gather for one search, if that delays nobody."""
 
-    def predict(self, features: Tensor, top_k: int) -> list[Prediction]: ...
+    def predict(self, features: Tensor, top_k: int) -> list[Prediction]:
+        """A prediction for each image, from the features of its only view (n, M) or of several (n, v, M)."""
 
 
 class Search(NamedTuple):
@@ -27,6 +28,7 @@ class Search(NamedTuple):
 
     classifier: Classifier
     top_k: int
+    views: int = 1  # of each image
 
 
 class Lot(NamedTuple, Generic[Item]):

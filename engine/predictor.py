@@ -12,7 +12,7 @@ from functools import partial
 from torch import Tensor
 
 from core.classifier import Prediction
-from core.images import centre_view
+from core.images import fixed_views
 from engine.batching import ONE_THREAD, Batcher, Job, Parallelism
 from engine.decoder import Decoder, Upload
 from engine.decoding import DecodedImage, EncodedImage
@@ -35,14 +35,16 @@ class Predictor:
         self._batcher = Batcher(max_queued, parallelism, on_batch)
         self._max_pixels = max_pixels
 
-    def predict(self, version: Loaded, uploads: Sequence[Upload], top_k: int) -> "Future[list[Prediction]]":
-        """A prediction for each image. Cancel the future to stop the work on them.
+    def predict(
+        self, version: Loaded, uploads: Sequence[Upload], top_k: int, views: int = 1
+    ) -> "Future[list[Prediction]]":
+        """A prediction for each image, from this many views of it. Cancel the future to stop the work on them.
 
         Raises Overloaded at once when the queue is full, before anything is decoded. Fails with UnusableImages.
         """
-        job = self._batcher.admit(version.network, len(uploads), Search(version.classifier, top_k))
+        job = self._batcher.admit(version.network, views * len(uploads), Search(version.classifier, top_k, views))
         try:
-            decoded = self.decoder.decode_uploads(uploads, partial(self._centre_view, version.network))
+            decoded = self.decoder.decode_uploads(uploads, partial(self._encoded, version.network, views))
         except BaseException as error:  # no thread can be started: give back the room
             job.fail(error)
             raise
@@ -57,7 +59,7 @@ class Predictor:
 
     @property
     def queued(self) -> int:
-        """Images that wait to be decoded or computed."""
+        """Images that wait to be decoded or computed, each as often as it has views."""
         return self._batcher.queued
 
     @property
@@ -68,16 +70,17 @@ class Predictor:
         """Finish what is queued and reject everything else."""
         self._batcher.close()
 
-    def _centre_view(self, network: Network, upload: Upload) -> EncodedImage:
+    def _encoded(self, network: Network, views: int, upload: Upload) -> EncodedImage:
         framing = network.framing
-        return EncodedImage(upload.data, framing.short_side, self._max_pixels, partial(centre_view, framing=framing))
+        look = partial(fixed_views, framing=framing, count=views)
+        return EncodedImage(upload.data, framing.short_side, self._max_pixels, look)
 
     def _start(self, job: Job, decoded: "Future[list[DecodedImage]]") -> None:
         if decoded.cancelled():  # with the answer
             return
         error = decoded.exception()
         if error is None:
-            self._batcher.start(job, [image.view for image in decoded.result()])
+            self._batcher.start(job, [view for image in decoded.result() for view in image.view])
         else:
             job.fail(error)
 

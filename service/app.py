@@ -125,7 +125,11 @@ def _make_context(app: FastAPI) -> AppContext:
     _have_default_model(database, settings)
     app.state.keyring.refresh()
     backbones = BackboneCache(
-        choose_device(settings.device), settings.engine, settings.prepared, settings.prepare_seconds
+        choose_device(settings.device),
+        settings.engine,
+        settings.prepared,
+        settings.prepare_seconds,
+        weights=settings.weights,
     )
     app.state.backbones = backbones  # so that a signal can stop the service while it starts
     versions = VersionCache(VersionLoader(database, backbones), pinned_classes=settings.pinned_classes)

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +104,10 @@ async def run_rate(
 
 async def _run(plan: dict[str, Any]) -> LoadResult:
     images = [base64.b64decode(image) for image in plan["images"]]
-    classes = count(plan["first_class"])
+    classes = repeat(None) if plan["first_class"] is None else count(plan["first_class"])
     requests = [PredictRequest.make(plan["field"], image, next(classes)) for image in images]
     load = Load(**plan["load"])
-    async with PredictClient.connect(plan["port"], ours=plan["ours"]) as client:
+    async with PredictClient.connect(plan["port"], ours=plan["ours"], path=plan["path"]) as client:
         return await (run_callers if load.rate is None else run_rate)(client, requests, load)
 
 

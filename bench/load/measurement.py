@@ -48,12 +48,16 @@ class LoadResult:
         return f"{self.rate:.1f} answers/s, p50 {self.p50:.1f} ms, p99 {self.p99:.1f} ms{wrong}"
 
 
-def measure(server: Server, images: Sequence[bytes], load: Load, *, first_class: int = 1) -> LoadResult:
-    """Load a server from a process of its own. The images show consecutive classes, beginning with `first_class`."""
+def measure(server: Server, images: Sequence[bytes], load: Load, *, first_class: int | None = 1) -> LoadResult:
+    """Load a server from a process of its own.
+
+    The images show consecutive classes, beginning with `first_class`; None: they may show anything.
+    """
     plan = {
         "port": server.port,
         "field": server.field,
         "ours": server.ours,
+        "path": server.path,
         "images": [base64.b64encode(image).decode() for image in images],
         "first_class": first_class,
         "load": asdict(load),

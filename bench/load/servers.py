@@ -25,6 +25,7 @@ class Server:
     process: "subprocess.Popen[bytes]"
     field: str = "image"  # of the form
     ours: bool = False  # answers as protoquad does
+    path: str = "/predict"
 
     @property
     def url(self) -> str:

@@ -33,6 +33,7 @@ class Length:
     predictions: int = 20_000
     share: float = 0.5  # of the throughput: the load while versions are swapped
     settle: float = 20.0  # seconds of load before memory is first read
+    warm: float = 1.0  # seconds of each load before anything is measured
 
 
 @dataclass
@@ -57,16 +58,16 @@ def measure_swaps(backbone: str, folder: Path, length: Length, report: Report) -
     images = jpegs(SMALL, IMAGES)
     make_home(folder / "home", backbone, make_prototypes(backbone, images, CLASSES), tails=_make_tails(backbone))
     with servers.protoquad(folder / "home", backbone) as server:
-        settled = measure(server, images, Load(length.settle, callers=SATURATED))
+        settled = measure(server, images, Load(length.settle, length.warm, callers=SATURATED))
         with _swapping(server, interval=length.settle / 40, swaps=TAILS):
-            measure(server, images, Load(0.3 * length.settle, callers=SATURATED))
+            measure(server, images, Load(0.3 * length.settle, length.warm, callers=SATURATED))
         before = server.resident_megabytes()
         report(f"{SATURATED} callers: {settled}; {before:.0f} MB")
         results = _measure_rounds(server, images, length.share * settled.rate, length, report)
         loads = [*results.steady, *results.swapping]
         while (left := length.predictions - sum(one.answers for one in loads)) > 0:
             seconds = min(60.0, max(2.0, left / settled.rate))
-            loads.append(measure(server, images, Load(seconds, callers=SATURATED)))
+            loads.append(measure(server, images, Load(seconds, length.warm, callers=SATURATED)))
             report(f"{sum(one.answers for one in loads)} predictions, {server.resident_megabytes():.0f} MB")
         results.megabytes = (round(before, 1), round(server.resident_megabytes(), 1))
     results.answers, results.wrong = sum(one.answers for one in loads), sum(one.wrong for one in loads)
@@ -78,7 +79,7 @@ def _measure_rounds(
 ) -> SwapResults:
     """In turn, so that both kinds of load see the same machine."""
     results = SwapResults()
-    load = Load(length.seconds, rate=rate)
+    load = Load(length.seconds, length.warm, rate=rate)
     for _ in range(length.rounds):
         results.steady.append(measure(server, images, load))
         report(f"at {length.share:.0%} of that: {results.steady[-1]}")

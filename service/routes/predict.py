@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
 from core.classifier import Prediction
+from core.images import MAX_VIEWS
 from learners.version_loader import LoadedVersion
 from service.app_context import AppContext
 from service.auth import requires
@@ -27,11 +28,16 @@ from service.uploads import IMAGES_BODY, read_images
 router = APIRouter(tags=["predict"])
 
 DIGITS = 6  # of a confidence or distance; what follows is rounding of the hardware
+VIEWS = (
+    "How many views of each image to look at: 1 is its centre; 2 adds the mirror image; more add other crops. A view "
+    "costs as much as an image, and counts as one where images wait."
+)
 
 
 class Query(BaseModel):
     top_k: Annotated[int, Field(ge=1, le=100, description="How many of the nearest classes to list.")] = 5
     version: Annotated[int | None, Field(ge=0, lt=2**31, description="A version other than the active one.")] = None
+    views: Annotated[int, Field(ge=1, le=MAX_VIEWS, description=VIEWS)] = 1
 
 
 NO_QUERY = Query()
@@ -61,8 +67,8 @@ async def predict(request: Request) -> Response:
     context, model, query = context_of(request), model_of(request), _query(request)
     uploads = await read_images(request, field="images", max_images=context.settings.max_images)
     version = await _version(context, request, model, query.version)
-    note(model=model, version=version.number, images=len(uploads))
-    answer = asyncio.wrap_future(context.predictor.predict(version, uploads, query.top_k))
+    note(model=model, version=version.number, images=len(uploads), views=query.views)
+    answer = asyncio.wrap_future(context.predictor.predict(version, uploads, query.top_k, query.views))
     predictions = await while_wanted(request, answer, context.settings.answer_seconds)
     unknown = sum(prediction.unknown for prediction in predictions)
     context.metrics.predicted(version.model, known=len(predictions) - unknown, unknown=unknown)

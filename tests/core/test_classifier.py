@@ -1,6 +1,7 @@
 """Nearest-class-mean answers: who can win, how sure, and when nobody is near enough."""
 
 import math
+import statistics
 from typing import ClassVar
 
 import pytest
@@ -8,9 +9,19 @@ import torch
 from torch import Tensor
 
 from core.bank import ClassId, PrototypeBank
-from core.classifier import ACCEPTED, TEMPERATURES, Certainty, Learned, NearestClassMean, calibrate
+from core.classifier import (
+    ACCEPTED,
+    TEMPERATURES,
+    Certainty,
+    Learned,
+    NearestClassMean,
+    calibrate,
+    log_probability,
+    threshold_of,
+)
 from core.errors import UnknownClass
-from core.space import METRICS, Metric, Space, fit_space
+from core.scatter import fit_space
+from core.space import METRICS, Metric, Space
 
 DIM = 6
 IDS = (ClassId(61), ClassId(7), ClassId(1000), ClassId(60))  # neither from zero, nor in order, nor without gaps
@@ -230,6 +241,44 @@ def test_a_subclass_may_search_in_its_own_way(metric: Metric) -> None:
     assert answers == classifier(metric).changed({ClassId(9): learned(20)}, Certainty()).predict(features(5))
 
 
+# Several views of an image
+
+
+@pytest.mark.parametrize("metric", ["cosine", "power-cosine", "whitened"])
+def test_the_distance_of_several_views_is_the_mean_of_their_distances(metric: Metric) -> None:
+    """So a threshold that was found with single views keeps its meaning."""
+    views = features(15).view(5, 3, DIM)
+    model = classifier(metric)
+
+    distances = model.distances(views)
+
+    expected = torch.stack([model.distances(one) for one in views.unbind(1)]).mean(0)
+    assert torch.allclose(expected, distances, atol=1e-6)
+
+
+def test_several_views_in_a_euclidean_space_are_compared_as_their_mean() -> None:
+    """There the mean of the vectors is a vector like any other."""
+    views = features(15).view(5, 3, DIM)
+    model = classifier("euclidean")
+
+    answers = model.predict(views)
+
+    assert answers == model.predict(views.mean(1))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_equal_views_are_answered_as_one(metric: Metric) -> None:
+    """A look that shows nothing new changes nothing, neither the order nor the confidence."""
+    single = features(5)
+    model = classifier(metric, Certainty(threshold=0.1))
+
+    once, thrice = model.predict(single), model.predict(single[:, None].expand(-1, 3, -1))
+
+    for one, three in zip(once, thrice, strict=True):
+        assert (one.unknown, [c.class_id for c in one.top]) == (three.unknown, [c.class_id for c in three.top])
+        assert [c.confidence for c in three.top] == pytest.approx([c.confidence for c in one.top], abs=1e-4)
+
+
 # Confidence
 
 
@@ -359,15 +408,16 @@ def test_one_class_alone_gets_a_threshold_and_keeps_its_temperature() -> None:
 
     certainty = calibrate(distances, torch.zeros(101, dtype=torch.long))
 
-    assert certainty.threshold == pytest.approx(1.05 * 102 / 101)
+    spread = statistics.stdev(distances[:, 0].tolist())
+    assert certainty.threshold == pytest.approx(1.05 + 2 * spread / 101)
     assert certainty.temperature == Certainty().temperature
 
 
 def test_one_image_alone_leaves_room_around_it() -> None:
-    """A single distance says little about others: twice as far is still known."""
+    """A single distance says little about others: three times as far is still known."""
     certainty = calibrate(torch.tensor([[0.3, 0.9]]), torch.tensor([0]))
 
-    assert certainty.threshold == pytest.approx(0.6)
+    assert certainty.threshold == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("nearest", [0.0, -1e-7])
@@ -379,3 +429,42 @@ def test_images_at_no_distance_can_be_calibrated_on(nearest: float) -> None:
 
     assert certainty.temperature > 0
     assert certainty.threshold >= distances.min().item()
+
+
+def test_without_images_there_is_no_threshold() -> None:
+    """Not even zero: nothing is known about distances."""
+    assert threshold_of(torch.zeros(0)) is None
+
+
+def test_few_images_leave_more_room_than_many_of_the_same_spread() -> None:
+    """The room beyond the quantile is two n-ths of the spread, recomputed."""
+    few, many = torch.tensor([0.2, 0.6]), torch.tensor([0.2, 0.6]).repeat(50)
+
+    rooms = [threshold_of(distances) - float(distances.quantile(0.95)) for distances in (few, many)]
+
+    expected = [2 * statistics.stdev(distances.tolist()) / len(distances) for distances in (few, many)]
+    assert rooms == pytest.approx(expected, rel=1e-4)
+    assert rooms[0] > 50 * rooms[1]
+
+
+# The probability of the truth
+
+
+def test_the_log_probability_is_a_softmax_at_the_best_temperature() -> None:
+    """Written out for each image at the temperature that calibration finds."""
+    distances, own = random_distances(30)
+    temperature = calibrate(distances, own).temperature
+
+    found = log_probability(distances, own)
+
+    for row, truth, value in zip(distances.tolist(), own.tolist(), found.tolist(), strict=True):
+        total = sum(math.exp(-distance / temperature) for distance in row)
+        assert value == pytest.approx(-row[truth] / temperature - math.log(total), abs=1e-4)
+    assert len(log_probability(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))) == 0
+
+
+def test_the_unit_of_distances_does_not_matter_to_the_probability() -> None:
+    """Spaces of different size can be compared: each has its own temperature."""
+    distances, own = random_distances(30)
+
+    assert torch.allclose(log_probability(distances, own), log_probability(1000 * distances, own), atol=1e-4)

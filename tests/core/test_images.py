@@ -23,7 +23,17 @@ from core.errors import (
     UnsupportedFormat,
     ZeroSizeImage,
 )
-from core.images import FORMATS, MAX_PIXELS, Framing, augmented_view, centre_view, decode, views
+from core.images import (
+    FORMATS,
+    MAX_PIXELS,
+    MAX_VIEWS,
+    Framing,
+    augmented_view,
+    centre_view,
+    decode,
+    fixed_views,
+    views,
+)
 
 WHITE = (255, 255, 255)
 FUZZ = settings(max_examples=150, deadline=None, derandomize=True, database=None)
@@ -825,3 +835,47 @@ def test_views_are_the_centre_and_then_the_augmented_ones(augmented: int) -> Non
     assert stack.dtype == torch.uint8
     assert stack.shape == (1 + augmented, 3, 16, 16)
     assert torch.equal(torch.stack(expected), stack)
+
+
+# Fixed views
+
+
+def test_the_first_fixed_view_is_the_centre_view_and_the_second_mirrors_it() -> None:
+    """Bit for bit."""
+    source, framing = scene(), Framing(16)
+
+    centre, mirrored = fixed_views(source, framing, 2)
+
+    assert torch.equal(centre_view(source, framing), centre)
+    assert np.array_equal(centre.numpy()[:, :, ::-1], mirrored.numpy())
+
+
+@pytest.mark.parametrize("count", range(1, MAX_VIEWS + 1))
+def test_fewer_fixed_views_are_the_first_of_more(count: int) -> None:
+    """And no two of them are the same."""
+    source, framing = scene(61, 47), Framing(16)
+
+    some, most = fixed_views(source, framing, count), fixed_views(source, framing, MAX_VIEWS)
+
+    assert (some.shape, some.dtype) == ((count, 3, 16, 16), torch.uint8)
+    assert torch.equal(most[:count], some)
+    assert len({view.numpy().tobytes() for view in most}) == MAX_VIEWS
+
+
+@pytest.mark.parametrize("size", [(60, 40), (40, 60), (1, 1), (300, 2), (2000, 1500)])
+def test_the_fixed_views_of_a_mirrored_image_are_the_same_ones_mirrored(size: tuple[int, int]) -> None:
+    """In pairs; up to rounding, so two answers that look at whole pairs agree."""
+    source, framing = scene(*size), Framing(16)
+
+    here = fixed_views(source, framing, MAX_VIEWS).int()
+    there = fixed_views(ImageOps.mirror(source), framing, MAX_VIEWS).int()
+
+    swapped = there.view(-1, 2, 3, 16, 16).flip(1).reshape(there.shape)
+    assert (here - swapped).abs().float().mean() < 2
+
+
+@pytest.mark.parametrize("count", [0, -1, MAX_VIEWS + 1])
+def test_more_fixed_views_than_there_are_is_an_error(count: int) -> None:
+    """It says how many there are."""
+    with pytest.raises(ValueError, match=f"1 to {MAX_VIEWS} fixed views, not {count}"):
+        fixed_views(scene(), Framing(8), count)

@@ -133,6 +133,45 @@ def test_without_a_search_the_features_are_the_result(batcher: Batcher, gate: Ga
     assert gate.sizes == [1, 3]
 
 
+def test_the_views_of_an_image_are_searched_as_one(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    """In their order, together with other images that are seen in as many views, apart from those that are not."""
+    classifier = Numbers()
+    single, double = Search(classifier, 1), Search(classifier, 1, views=2)
+    waiting = [
+        batcher.submit(busy, images(1, 2, 3, 4), double),
+        batcher.submit(busy, images(5, 6), single),
+        batcher.submit(busy, images(7, 8), double),
+    ]
+    assert batcher.queued == 8, "every view takes room"
+    gate.open.set()
+
+    assert answers(*waiting) == [[[1.0, 2.0], [3.0, 4.0]], [5.0, 6.0], [[7.0, 8.0]]]
+    assert gate.sizes == [1, 8]
+    assert sorted(classifier.sizes) == [2, 3], "one search for each question"
+    assert batcher.queued == 0
+
+
+def test_requests_take_turns_view_by_view(batcher: Batcher, gate: Gate, busy: Network) -> None:
+    """Two images of four views have no more turns than eight images."""
+    views = batcher.submit(busy, images(*[1] * 8), Search(Numbers(), 1, views=4))
+    plain = batcher.submit(busy, images(*[2] * 8), numbers())
+    gate.open.set()
+    answers(views, plain)
+
+    assert gate.batches[1] == [1.0, 2.0] * 8
+
+
+def test_views_that_several_threads_compute_find_each_other() -> None:
+    """Whichever is done last."""
+    batcher = Batcher(1000, for_cores(3))
+    search = Search(Numbers(), 1, views=5)
+    waiting = [batcher.submit(network(Cores()), images(*range(20)), search) for _ in range(6)]
+
+    expected = [[float(first + view) for view in range(5)] for first in (0, 5, 10, 15)]
+    assert answers(*waiting) == [expected] * 6
+    batcher.close()
+
+
 def test_trunks_are_not_mixed(batcher: Batcher, gate: Gate, busy: Network) -> None:
     sizes: list[int] = []
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from core.images import MAX_PIXELS, Framing, centre_view, decode
+from core.images import MAX_PIXELS, Framing, centre_view, decode, fixed_views
 from core.space import Space
 from engine.batching import for_cores
 from engine.errors import Overloaded, UnusableImages
@@ -42,8 +42,12 @@ class Served:
 
 
 def png(value: int) -> bytes:
+    return encoded_png(Image.new("RGB", (20, 20), (value, 0, 0)))
+
+
+def encoded_png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", (20, 20), (value, 0, 0)).save(buffer, "PNG")
+    image.save(buffer, "PNG")
     return buffer.getvalue()
 
 
@@ -83,8 +87,7 @@ def test_each_image_gets_its_prediction(predictor: Predictor, version: Served, g
 def test_the_network_sees_the_centre_view(predictor: Predictor) -> None:
     """The same tensor as in training."""
     pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
+    data = encoded_png(Image.fromarray(pixels))
     seen: list[Tensor] = []
 
     def trunk(batch: Tensor) -> Tensor:
@@ -92,10 +95,39 @@ def test_the_network_sees_the_centre_view(predictor: Predictor) -> None:
         return batch.float()
 
     version = Served(Network((1, 0), trunk, first_pixel, Space("cosine"), FRAMING, 1), Numbers())
-    predictor.predict(version, [Sent(0, None, buffer.getvalue())], 1).result(SECONDS)
+    predictor.predict(version, [Sent(0, None, data)], 1).result(SECONDS)
 
-    expected = centre_view(decode(buffer.getvalue(), short_side=FRAMING.short_side), FRAMING)
+    expected = centre_view(decode(data, short_side=FRAMING.short_side), FRAMING)
     assert torch.equal(seen[0], expected[None])
+
+
+@pytest.mark.parametrize("views", [2, 5])
+def test_the_network_sees_the_views_that_are_asked_for(predictor: Predictor, views: int) -> None:
+    """Those of one image after another; the answer is one for each image."""
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 40, 60, 3), dtype=np.uint8)
+    encoded = [encoded_png(Image.fromarray(one)) for one in pixels]
+    seen: list[Tensor] = []
+
+    def trunk(batch: Tensor) -> Tensor:
+        seen.extend(batch.clone())
+        return batch.float()
+
+    version = Served(Network((1, 0), trunk, first_pixel, Space("cosine"), FRAMING, 1), Numbers())
+    uploads = [Sent(place, None, data) for place, data in enumerate(encoded)]
+    answer = predictor.predict(version, uploads, 1, views).result(SECONDS)
+
+    expected = torch.cat([fixed_views(Image.fromarray(one), FRAMING, views) for one in pixels])
+    assert torch.equal(torch.stack(seen), expected)
+    assert answer == expected[:, 0, 0, 0].float().view(2, views).tolist()
+
+
+def test_every_view_needs_room_in_the_queue(predictor: Predictor, version: Served) -> None:
+    """Twenty images may wait: four of five views do, and not one view more."""
+    predictor.predict(version, sent(0, 1, 2, 3), 1, views=5)
+    assert predictor.queued == 20
+
+    with pytest.raises(Overloaded, match="20 images are waiting already"):
+        predictor.predict(version, sent(4), 1)
 
 
 def test_requests_for_the_same_version_are_searched_together(gate: Gate, version: Served) -> None:
