@@ -17,7 +17,8 @@ import torch
 from core.backbones import Backbone
 from core.bank import ClassId
 from core.incremental_session import IncrementalConfig
-from core.refinement import refine
+from core.refinement import SessionImages, refine
+from core.scatter import Scatter
 from core.space import Space, Whitening
 from core.state import LearnerState
 from core.views import LabelledViews
@@ -31,6 +32,9 @@ SCENES = ((1, 5, 100), (10, 5, 100), (10, 5, 2000))  # ways, shots, known classe
 def measure_costs(backbone: str) -> list[dict[str, Any]]:
     """One entry for each scene."""
     return [_in_own_process(backbone, *scene) for scene in SCENES]
+
+
+GUARD = 40  # images of old classes to measure on, at most
 
 
 def _in_own_process(backbone: str, ways: int, shots: int, past: int) -> dict[str, Any]:
@@ -49,11 +53,12 @@ def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
     size = network.framing.size
     images = torch.randint(0, 256, (ways * shots * VIEWS, 3, size, size), dtype=torch.uint8, generator=generator)
     labels = torch.arange(ways).repeat_interleave(shots) + past
-    guard = LabelledViews(trunk(images[:1])[:, None], torch.zeros(1, dtype=torch.long))
+    seen = trunk(images[:GUARD])[:, None]
+    guard = LabelledViews(seen, torch.arange(len(seen)) % past)
     started = time.perf_counter()
     activations = torch.cat([trunk(some) for some in images.split(VIEWS)])
     views = LabelledViews(activations.unflatten(0, (ways * shots, VIEWS)), labels)
-    refine(network, parent, views, IncrementalConfig(), guard=guard)
+    refine(network, parent, SessionImages(views, guard=guard), IncrementalConfig())
     return {
         "ways": ways,
         "shots": shots,
@@ -71,7 +76,9 @@ def _known_classes(network: Backbone, count: int, generator: torch.Generator) ->
     for _ in range(bank.capacity):
         bank = bank.with_copies(bank.prototypes + 0.01 * torch.randn(count, network.dim, generator=generator))
     whitening = Whitening(torch.zeros(network.dim), torch.eye(network.dim))
-    return replace(state, space=Space("whitened", whitening), bank=bank)
+    factor = torch.randn(network.dim, network.dim, generator=generator)
+    scatter = Scatter(factor, 270 * count)
+    return replace(state, space=Space("whitened", whitening), bank=bank, scatter=scatter)
 
 
 if __name__ == "__main__":

@@ -50,9 +50,9 @@ def measure_accuracy(space: Space, images: LabelledViews, *, draws: int, seed: i
     right = []
     for _ in range(draws):
         shots, others, _ = _split(images, torch.arange(len(images.class_ids)), generator)
-        classifier, _ = _taught(space, images.select(shots))
+        classifier, _ = taught(space, images.select(shots))
         nearest = torch.tensor(classifier.nearest(images.inputs[others, 0]))
-        right.append(_share(nearest == images.labels[others]))
+        right.append(share(nearest == images.labels[others]))
     return fmean(right)
 
 
@@ -63,9 +63,9 @@ def measure_open_set(space: Space, images: LabelledViews, classes: int, *, draws
     for _ in range(draws):
         known = torch.randperm(len(images.class_ids), generator=generator)[:classes]
         shots, others, foreign = _split(images, known, generator)
-        classifier, threshold = _taught(space, images.select(shots))
-        accepted.append(_share(classifier.distances(images.inputs[others, 0]).min(1).values <= threshold))
-        unknown.append(_share(classifier.distances(images.inputs[foreign, 0]).min(1).values > threshold))
+        classifier, threshold = taught(space, images.select(shots))
+        accepted.append(share(classifier.distances(images.inputs[others, 0]).min(1).values <= threshold))
+        unknown.append(share(classifier.distances(images.inputs[foreign, 0]).min(1).values > threshold))
     return OpenSet(classes, fmean(accepted), fmean(unknown))
 
 
@@ -75,7 +75,7 @@ def measure_outliers(space: Space, images: LabelledViews, *, draws: int, seed: i
     for _ in range(draws):
         own = torch.randperm(len(images.class_ids), generator=generator)[:1]
         shots, _, foreign = _split(images, own, generator)
-        alarms.append(_share(torch.tensor(_outlying(space, images.inputs[shots]))))
+        alarms.append(share(torch.tensor(_outlying(space, images.inputs[shots]))))
         wrong = foreign[torch.randint(len(foreign), (1,), generator=generator)]
         mixed = torch.cat([shots[:-1], wrong])
         found.append(100.0 * _outlying(space, images.inputs[mixed])[-1])
@@ -100,7 +100,7 @@ def _split(images: LabelledViews, known: Tensor, generator: torch.Generator) -> 
     return torch.cat(shots), torch.cat(others), foreign
 
 
-def _taught(space: Space, shots: LabelledViews) -> tuple[NearestClassMean, float]:
+def taught(space: Space, shots: LabelledViews) -> tuple[NearestClassMean, float]:
     """A classifier of the classes after teaching, and the distance above which an image is unknown."""
     embeddings = space.embed(shots.inputs)
     empty_bank = PrototypeBank.empty(embeddings.shape[-1], 1)
@@ -118,5 +118,5 @@ def _outlying(space: Space, features: Tensor) -> list[bool]:
     return outlying(held_out_distances(space, embeddings, shots, empty_bank, prior_shots=PRIOR_SHOTS))
 
 
-def _share(hits: Tensor) -> float:
+def share(hits: Tensor) -> float:
     return 100.0 * float(hits.float().mean())

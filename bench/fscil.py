@@ -97,18 +97,18 @@ def _show(context: RunContext, stream: Stream, number: int, record: Record) -> N
 
 def _continue(context: RunContext, stream: Stream, setup: Setup, folder: RunFolder, *, fresh: bool) -> None:
     store = _store(context, setup, setup.views)
-    state, base_guard, spent = _base(context, stream.base, setup, store, fresh=fresh)
+    base, guard, spent = _base(context, stream.base, setup, store, fresh=fresh)
     tests = _Tests(context, setup, stream)
-    state = folder.state() or state
+    state = folder.state() or base
     for number in range(len(folder.records) + 1, len(stream.sessions) + 1):
         verdict = None
         if number > 1:
-            guard = _with_old_shots(context, stream, number, base_guard, store)
+            old_shots = _old_shots(context, stream, number, store)
             started = time.perf_counter()
             shots = _activations(context, store, stream.sessions[number - 1].train, "shots")
             backbone = with_weights(context.backbone, state.weights)
             with context.display.training(f"session {number}") as report:
-                session = SessionContext(backbone, state, shots, guard, setup, context.device, report)
+                session = SessionContext(backbone, base, state, shots, old_shots, guard, setup, context.device, report)
                 state, verdict = METHODS[setup.method](session)
             spent = time.perf_counter() - started
         record = Record(tests.answers(state, number), spent, verdict)
@@ -138,14 +138,10 @@ def _base(
     return state, guard, spent
 
 
-def _with_old_shots(
-    context: RunContext, stream: Stream, number: int, guard: LabelledViews | None, store: ActivationStore
-) -> LabelledViews | None:
-    """The guard images for session `number`: those of the base classes, and the shots of all sessions before it."""
-    for session in stream.sessions[1 : number - 1]:
-        shots = _activations(context, store, session.train, "shots").centre()
-        guard = guard.joined(shots) if guard else shots
-    return guard
+def _old_shots(context: RunContext, stream: Stream, number: int, store: ActivationStore) -> LabelledViews | None:
+    """The shots of all incremental sessions before session `number`."""
+    before = [image for session in stream.sessions[1 : number - 1] for image in session.train]
+    return _activations(context, store, before, "shots") if before else None
 
 
 class _Tests:

@@ -9,11 +9,11 @@ from torch import nn
 
 from core.backbones import Backbone
 from core.base_session import BaseConfig
-from core.guard import Verdict
-from core.incremental_session import IncrementalConfig, incremental_session, teach
+from core.guard import Verdict, judge
+from core.incremental_session import IncrementalConfig
 from core.progress import Progress, Report
 from core.prototypes import mean_prototypes
-from core.refinement import refine
+from core.refinement import SessionImages, refine, teach
 from core.state import LearnerState, weights_of, with_weights
 from core.views import LabelledViews, as_batch, features_of, trainable_part
 
@@ -26,6 +26,7 @@ class Setup:
     base: BaseConfig = field(default_factory=BaseConfig)
     incremental: IncrementalConfig = field(default_factory=IncrementalConfig)
     gate: bool = True
+    replay: bool = True  # learn from the shots of earlier sessions again
     views: int = 8  # augmented views of every training image, beside the centre view
     guard_per_class: int = 2  # base images held out of training, to measure on
 
@@ -39,9 +40,11 @@ class SessionContext:
     """The input of a method for one session; `backbone` has the weights of `state`."""
 
     backbone: Backbone
+    base: LearnerState  # after the base session
     state: LearnerState
     shots: LabelledViews
-    guard: LabelledViews | None
+    old_shots: LabelledViews | None  # of the sessions before
+    guard: LabelledViews | None  # of the base classes
     setup: Setup
     device: torch.device
     report: Report
@@ -65,11 +68,26 @@ def teen(session: SessionContext) -> Outcome:
 
 def protoquad(session: SessionContext) -> Outcome:
     """The sessions of this project, with or without the gate."""
-    inputs = (session.backbone, session.state, session.shots, session.setup.incremental)
-    if not session.setup.gate:
-        return incremental_session(*inputs, device=session.device, report=session.report).state, None
-    refinement = refine(*inputs, guard=session.guard, device=session.device, report=session.report)
-    return refinement.state, refinement.verdict
+    setup, parent, start = session.setup, session.state, None
+    replay, guard = session.old_shots, session.guard
+    if replay is not None and setup.replay:
+        parent = replace(parent, scatter=session.base.scatter)
+        start = with_weights(session.backbone, session.base.weights)
+    elif replay is not None:
+        old = replay.centre()
+        replay, guard = None, old if guard is None else guard.joined(old)
+    images = SessionImages(session.shots, replay, guard)
+    refinement = refine(
+        session.backbone,
+        parent,
+        images,
+        setup.incremental,
+        start=start,
+        judge=judge if setup.gate else None,
+        device=session.device,
+        report=session.report,
+    )
+    return refinement.state, refinement.verdict if setup.gate else None
 
 
 FINETUNE_EPOCHS = 20

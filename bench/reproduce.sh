@@ -53,4 +53,5 @@ fscil --method protoquad --backbone efficientnet_lite2
 
 # Five shots without training, and the cost of a session
 protoquad bench few-shots --data "$data" --out "$out"
+protoquad bench views "$data" --out "$out"
 protoquad bench cost --out "$out"

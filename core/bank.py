@@ -14,6 +14,7 @@ from torch import Tensor
 
 from core.calibration import Statistics, smoothed_statistics_of, statistics_of
 from core.errors import DuplicateClass, UnknownClass, WrongShape
+from core.space import SpaceChange
 
 ClassId = NewType("ClassId", int)
 
@@ -119,6 +120,23 @@ class PrototypeBank:
             held=held,
             statistics=statistics if statistics is not None else statistics_of(copies, held),
             smoothed=smoothed_statistics_of(copies, held),
+        )
+
+    def newest(self) -> "PrototypeBank":
+        """The same classes with their newest copy only: enough to compare with, in a sixth of the memory."""
+        copies, held = self.copies[:, -1:], self.held.clamp_max(1)
+        statistics = statistics_of(copies, held)
+        return replace(self, copies=copies, held=held, statistics=statistics, smoothed=statistics)
+
+    def moved(self, change: SpaceChange) -> "PrototypeBank":
+        """The same classes in another space."""
+        padding = torch.arange(self.capacity) < self.capacity - self.held[:, None]  # (K, B)
+        return replace(
+            self,
+            initial=change.points(self.initial),
+            copies=change.points(self.copies).masked_fill_(padding[:, :, None], 0),
+            statistics=self.statistics.moved(change),
+            smoothed=self.smoothed.moved(change),
         )
 
     def _take(self, rows: list[int]) -> "PrototypeBank":

@@ -14,7 +14,8 @@ from core.backbones import Backbone
 from core.bank import PrototypeBank
 from core.progress import Progress, Report, silent
 from core.prototypes import mean_prototypes
-from core.space import Metric, Space, fit_space
+from core.scatter import fit_space, scatter_of
+from core.space import Metric, Space
 from core.state import LearnerState, weights_of_part
 from core.views import LabelledViews, Scope, as_batch, features_of, shuffled_batches, trainable_part
 
@@ -70,7 +71,8 @@ def base_session(
         training.class_ids, prototypes, training.counts.tolist()
     )
     weights = weights_of_part(part, config.scope) if config.epochs else {}
-    return BaseOutcome(LearnerState(backbone.name, weights, space, bank), part.cpu())
+    scatter = scatter_of(features, training.labels)
+    return BaseOutcome(LearnerState(backbone.name, weights, space, bank, scatter), part.cpu())
 
 
 def _train(

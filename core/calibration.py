@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.space import SpaceChange
+
 RIDGE = 1e-3  # ε of Σ + εI: copies of unit vectors differ by much more than this, rounding errors are much smaller
 
 
@@ -23,6 +25,10 @@ class Statistics:
 
     def to(self, device: torch.device) -> "Statistics":
         return Statistics(self.mean.to(device), self.factor.to(device))
+
+    def moved(self, change: SpaceChange) -> "Statistics":
+        """The same statistics in another space."""
+        return Statistics(change.points(self.mean), change.directions(self.factor))
 
 
 def statistics_of(copies: Tensor, held: Tensor) -> Statistics:

@@ -45,6 +45,13 @@ def draw_episode(owners: Tensor, views: int, most_classes: int, generator: torch
     return Episode(chosen, torch.stack(query), torch.cat(support), torch.cat(support_class))
 
 
+def draw_queries(owners: Tensor, views: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Shots and views of a step (count,), in which every class is as likely as any other."""
+    weights = 1.0 / owners.bincount().float()[owners]
+    shots = torch.multinomial(weights, count, replacement=True, generator=generator)
+    return shots, torch.randint(views, (count,), generator=generator)
+
+
 def draw_negatives(distances: Tensor, own: Tensor, past: Tensor, generator: torch.Generator) -> Tensor:
     """Two distinct negatives for each query, both of another class, (n, 2); needs at least three classes.
 

@@ -1,32 +1,41 @@
-"""Measured before promoted: accuracy on guard images and new shots, and the gate that judges by it.
+"""Measured before promoted: what a session is worth on images that it did not learn from, and the gate that judges it.
 
-Guard images of base classes are held out of every training. A class taught with a few shots can spare none, so its
-shots guard it in the sessions after its own: no later session trains on them, so they show whether the network has
-moved away from the class.
+Guard images of base classes are held out of every training. Of classes taught with a few shots, one shot at a time is
+held out. Parent and candidate are compared image by image, so that chance is told from gain.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from core.classifier import Certainty, NearestClassMean
-from core.held_out import held_out_prototypes
-from core.state import LearnerState
-from core.views import LabelledViews
-
 GUARD_PER_CLASS = 2
 TOLERANCE = 0.5  # points of accuracy on old classes that a session may cost
-ROUNDING = 1e-6
+CONFIDENCE = 0.2533  # standard errors: a session without any gain is rejected in six of ten cases
+FEWEST = 4  # held-out images: an error estimated from fewer means nothing
 
 
 @dataclass(frozen=True)
 class Measure:
     """Percentages; None where there is nothing to measure on."""
 
-    old: float | None  # guard images of the classes known before
-    new: float | None  # the new shots, each compared with a prototype made without it
+    old: float | None  # images of the classes known before
+    new: float | None  # held-out shots of the new classes
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What a version makes of images that it was not made from. Parent and candidate list the same ones."""
+
+    old_right: Tensor  # (o,) whether an image of an old class is nearest to it
+    new_right: Tensor  # (s,) whether a held-out shot is
+    log_probability: Tensor  # (n,) of the truth, for each image that neither of the two has learned from
+
+    @property
+    def accuracy(self) -> Measure:
+        return Measure(_percentage(self.old_right), _percentage(self.new_right))
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,8 @@ class Verdict:
     reason: str
     before: Measure  # the parent, with the new classes added untrained
     after: Measure
+    gain: float | None = None  # in the log-probability of the truth, mean over held-out images
+    error: float | None = None  # standard error of the gain
 
     @property
     def forgetting(self) -> float | None:
@@ -44,7 +55,7 @@ class Verdict:
         return self.before.old - self.after.old
 
 
-Judge = Callable[[Measure, Measure], Verdict]  # before, after
+Judge = Callable[[Measured, Measured], Verdict]  # before, after
 
 
 def hold_out(labels: Tensor, per_class: int = GUARD_PER_CLASS, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -58,38 +69,31 @@ def hold_out(labels: Tensor, per_class: int = GUARD_PER_CLASS, seed: int = 0) ->
     return (~guard).nonzero()[:, 0], guard.nonzero()[:, 0]
 
 
-def measure(
-    state: LearnerState, *, guard: LabelledViews | None, shots: LabelledViews, prior_shots: float = 0.0
-) -> Measure:
-    """Accuracy of a state whose bank holds the shots' classes; `guard` and `shots` hold features under its weights."""
-    shots.require_images()
-    old = None
-    if guard is not None and len(guard):
-        classifier = NearestClassMean(state.space, state.bank, Certainty())
-        old = _percentage(classifier.distances(guard.inputs[:, 0]), state.bank.rows(guard.labels.tolist()))
-    rows = state.bank.rows(shots.labels.tolist())
-    return Measure(old, new=_percentage(_leave_one_out(shots, rows, state, prior_shots), rows))
+def judge(before: Measured, after: Measured, tolerance: float = TOLERANCE) -> Verdict:
+    """Promote a candidate that is better than its parent beyond chance, and forgets nothing beyond the tolerance."""
+    accuracy = (before.accuracy, after.accuracy)
+    lost = _lost(before.old_right, after.old_right)
+    if len(before.old_right) and lost > tolerance:
+        was, now = accuracy[0].old, accuracy[1].old
+        reason = f"accuracy on old classes fell from {was:.1f} to {now:.1f}, beyond chance and {tolerance:.1f} points"
+        return Verdict(False, reason, *accuracy)
+    gains = after.log_probability - before.log_probability
+    if len(gains) < FEWEST:
+        return Verdict(False, f"{len(gains)} held-out images are too few to tell whether it is better", *accuracy)
+    gain, error = float(gains.mean()), float(gains.std()) / math.sqrt(len(gains))
+    figures = f"by {gain:.3f} ± {error:.3f} in log-probability on {len(gains)} held-out images"
+    if not gain > CONFIDENCE * error:  # written this way round so that NaN is rejected too
+        return Verdict(False, f"not better beyond chance: {figures}", *accuracy, gain, error)
+    return Verdict(True, f"better {figures}", *accuracy, gain, error)
 
 
-def judge(before: Measure, after: Measure, tolerance: float = TOLERANCE) -> Verdict:
-    """Promote a candidate that loses at most the tolerance on the old classes and nothing on the new ones."""
-    for name, allowed in (("old", tolerance), ("new", 0.0)):
-        was, now = getattr(before, name), getattr(after, name)
-        if was is not None and was - now > allowed + ROUNDING:
-            reason = f"accuracy on {name} classes fell from {was:.1f} to {now:.1f}; at most {allowed:.1f} may be lost"
-            return Verdict(False, reason, before, after)
-    return Verdict(True, "no loss beyond the tolerance", before, after)
+def _lost(before: Tensor, after: Tensor) -> float:
+    """Points of accuracy lost, less the standard error of the comparison (McNemar): only images that differ count."""
+    if not len(before):
+        return 0.0
+    worse, better = int((before & ~after).sum()), int((~before & after).sum())
+    return 100 * (worse - better - math.sqrt(worse + better)) / len(before)
 
 
-def _leave_one_out(shots: LabelledViews, rows: list[int], state: LearnerState, prior_shots: float) -> Tensor:
-    """Distances (S, K) of every shot's centre view, its own class represented by its other shots."""
-    bank, space = state.bank, state.space
-    embeddings = space.embed(shots.inputs)
-    prototypes = held_out_prototypes(embeddings, shots, bank, prior_shots=prior_shots)
-    distances = space.distances(embeddings[:, 0], bank.prototypes)
-    own = space.apart(embeddings[:, 0], prototypes)
-    return distances.scatter(1, torch.tensor(rows)[:, None], own[:, None])
-
-
-def _percentage(distances: Tensor, rows: list[int]) -> float:
-    return 100 * float((distances.argmin(1) == torch.tensor(rows)).float().mean())
+def _percentage(right: Tensor) -> float | None:
+    return 100 * float(right.float().mean()) if len(right) else None

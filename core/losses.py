@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 LossKind = Literal["contrastive", "triplet", "quadruplet", "prototypical-quadruplet", "cross-entropy-quadruplet"]
+QUADRUPLET = 0.5  # weight of the quadruplet beside the cross-entropy
 LOSS_KINDS: tuple[LossKind, ...] = get_args(LossKind)
 
 
@@ -71,12 +72,14 @@ def quadruplet_loss(quadruplets: Quadruplets, margins: Margins) -> Tensor:
     return embedding_loss(quadruplets, margins).gather(1, quadruplets.own[:, None]).mean()
 
 
-def prototypical_cross_entropy(quadruplets: Quadruplets, sharpness: float) -> Tensor:
+def prototypical_cross_entropy(quadruplets: Quadruplets, sharpness: float, smoothing: float = 0.0) -> Tensor:
     """−log softmax_k(−τ·d²): cross-entropy of a nearest-class-mean classifier."""
-    return F.cross_entropy(-sharpness * quadruplets.to_classes**2, quadruplets.own)
+    return F.cross_entropy(-sharpness * quadruplets.to_classes**2, quadruplets.own, label_smoothing=smoothing)
 
 
-def session_loss(kind: LossKind, quadruplets: Quadruplets, margins: Margins, sharpness: float = 16.0) -> Tensor:
+def session_loss(
+    kind: LossKind, quadruplets: Quadruplets, margins: Margins, sharpness: float = 8.0, smoothing: float = 0.0
+) -> Tensor:
     """The loss that an incremental session minimises, by name."""
     match kind:
         case "contrastive":
@@ -88,7 +91,8 @@ def session_loss(kind: LossKind, quadruplets: Quadruplets, margins: Margins, sha
         case "prototypical-quadruplet":
             return prototypical_quadruplet_loss(quadruplets, margins)
         case "cross-entropy-quadruplet":
-            return prototypical_cross_entropy(quadruplets, sharpness) + quadruplet_loss(quadruplets, margins)
+            apart = quadruplet_loss(quadruplets, margins)
+            return prototypical_cross_entropy(quadruplets, sharpness, smoothing) + QUADRUPLET * apart
 
 
 def correlation_loss(prototypes: Tensor) -> Tensor:

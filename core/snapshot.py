@@ -16,6 +16,7 @@ from torch import Tensor
 from core.bank import ClassId, PrototypeBank
 from core.calibration import Statistics
 from core.errors import SnapshotError
+from core.scatter import Scatter
 from core.space import METRICS, Space, Whitening
 from core.state import LearnerState, Weights
 
@@ -23,6 +24,7 @@ FORMAT = "protoquad-snapshot-1"
 ABOUT = "about"  # everything that is not a tensor, as JSON in a tensor of bytes: one container, one reader
 LARGEST_ABOUT = 16 * 2**20  # bytes of it: a hundred thousand classes take less than one megabyte
 UNUSED = {"temperature": 1.0, "threshold": None}  # nobody reads them, but earlier releases refuse to do without
+SCATTERED = "protoquad-snapshot-2"  # the same, with the scatter of its classes
 FIELDS = {"format", "backbone", "metric", "class_ids", "base", "whitened", "weights", *UNUSED}
 NO_BASE: Weights = {}
 
@@ -32,7 +34,7 @@ def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
     missing = [name for name in base if name not in state.weights]
     if missing:
         raise SnapshotError(f"the state lacks {len(missing)} of its base's weights ({missing[0]} first)")
-    about = {
+    about: dict[str, Any] = {
         "format": FORMAT,
         "backbone": state.backbone,
         "metric": state.space.metric,
@@ -42,6 +44,8 @@ def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
         "weights": sorted(state.weights),
         **UNUSED,
     }
+    if state.scatter is not None:
+        about |= {"format": SCATTERED, "freedom": state.scatter.freedom}
     tensors = {ABOUT: torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)}
     tensors |= _bank_tensors(state.bank)
     if state.space.whitening is not None:
@@ -49,6 +53,8 @@ def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
             "space.origin": state.space.whitening.origin,
             "space.projection": state.space.whitening.projection,
         }
+    if state.scatter is not None:
+        tensors["scatter"] = state.scatter.factor
     for name, tensor in state.weights.items():
         tensors |= _difference(name, tensor, base.get(name))
     return save({name: tensor.contiguous() for name, tensor in tensors.items()})
@@ -65,6 +71,7 @@ def from_bytes(data: bytes, base: Weights = NO_BASE) -> LearnerState:
     try:
         bank = _bank(tensors, about["class_ids"])
         space = Space(about["metric"], _whitening(tensors, bank.dim) if about["whitened"] else None)
+        scatter = _scatter(tensors, about["freedom"], bank.dim) if about["format"] == SCATTERED else None
         weights = _weights(tensors, base)
         if sorted(weights) != about["weights"]:
             raise ValueError("it holds other weights than it lists")
@@ -74,7 +81,7 @@ def from_bytes(data: bytes, base: Weights = NO_BASE) -> LearnerState:
         raise SnapshotError(
             f"the snapshot holds {len(tensors)} tensors that do not belong to it ({_short(min(tensors))} first)"
         )
-    return LearnerState(about["backbone"], weights, space, bank)
+    return LearnerState(about["backbone"], weights, space, bank, scatter)
 
 
 def fingerprint(weights: Weights) -> str:
@@ -99,11 +106,12 @@ def _short(text: object) -> str:
 
 def _check(about: Any, base: Weights) -> None:
     found = about.get("format") if isinstance(about, dict) else about
-    if found != FORMAT:
-        raise SnapshotError(f"the format of a snapshot is {FORMAT}, not {_short(repr(found))}")
-    if set(about) != FIELDS:
+    if found not in (FORMAT, SCATTERED):
+        raise SnapshotError(f"the format of a snapshot is {FORMAT} or {SCATTERED}, not {_short(repr(found))}")
+    fields = FIELDS if found == FORMAT else FIELDS | {"freedom"}
+    if set(about) != fields:
         given = _short(", ".join(sorted(about)))
-        raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(FIELDS))}, not {given}")
+        raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(fields))}, not {given}")
     if not isinstance(about["backbone"], str):
         raise SnapshotError(f"the snapshot's backbone {_short(repr(about['backbone']))} is not a name")
     if about["metric"] not in METRICS:
@@ -155,6 +163,16 @@ def _whitening(tensors: dict[str, Tensor], dim: int) -> Whitening:
     _require(whitening.origin, (dim,))
     _require(whitening.projection, (dim, dim))
     return whitening
+
+
+def _scatter(tensors: dict[str, Tensor], freedom: object, dim: int) -> Scatter:
+    factor = tensors.pop("scatter")
+    _require(factor, (len(factor), dim))
+    if type(freedom) is not int or not 0 <= freedom < 2**53 or len(factor) > dim:
+        raise ValueError("its scatter has more rows than dimensions, or no number of deviations")
+    if not torch.isfinite(factor).all():
+        raise ValueError("its scatter has numbers that are not finite")
+    return Scatter(factor, freedom)
 
 
 def _require(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:

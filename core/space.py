@@ -1,12 +1,12 @@
 """The space in which prototypes live and distances are measured, with one of four metrics.
 
 A metric defines how a feature vector becomes an embedding (`embed`), whose means are prototypes, and how far an
-embedding is from each prototype (`distances`). `whitened` is fitted on a base session; before the first one it equals
-`power-cosine`, which needs no fitting.
+embedding is from each prototype (`distances`). `whitened` is fitted by sessions to what was taught; before the first
+one it equals `power-cosine`, which needs no fitting.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """Origin, and inverse square root of the pooled within-class covariance of a base session's features."""
+    """Origin, and inverse square root of the pooled within-class covariance of power-normalised features."""
 
     origin: Tensor  # (M,)
     projection: Tensor  # (M, M)
@@ -83,29 +83,73 @@ def _root(squares: Tensor) -> Tensor:
 
 
 def power_normalised(features: Tensor) -> Tensor:
-    """Square root of the non-negative features, at unit length: dampens the few that are very large."""
+    """Square root of each feature's size, with its sign, at unit length: dampens the few that are very large."""
     # The slope of the root at zero is infinite; the floor keeps gradients finite and changes no distance that matters.
-    return F.normalize(features.clamp_min(1e-8).sqrt(), dim=-1)
+    roots = features.abs().clamp_min(1e-8).sqrt()
+    return F.normalize(torch.where(features < 0, -roots, roots), dim=-1)
 
 
-def fit_space(metric: Metric, features: Tensor, labels: Tensor, *, shrink: float = 1.0) -> Space:
-    """Fit a metric on the base session's features (n, views, M) with labels (n,).
+class Deviations(Protocol):
+    """What a space is whitened by: the within-class scatter (`core.scatter`)."""
 
-    `shrink`: multiple of the mean within-class variance that is added to the diagonal of the covariance before it is
-    inverted: with fewer images than dimensions the small variances are not known, and inverting them amplifies noise.
+    @property
+    def typical(self) -> Tensor: ...
+
+    @property
+    def spectrum(self) -> tuple[Tensor, Tensor]: ...
+
+
+def whitened(scatter: Deviations, origin: Tensor, shrink: float) -> Space:
+    """Centred on `origin` (M,), and scaled so that images of a class differ alike in every direction.
+
+    `shrink`: multiple of the mean within-class variance that is added to every variance before it is inverted: with
+    fewer images than dimensions the small variances are not known, and inverting them amplifies noise.
     """
-    if metric != "whitened" or len(labels.unique()) < 2:
-        return Space(metric)
-    powered = power_normalised(features)
-    means, members = class_means(powered, labels)
-    residuals = (powered - means[members][:, None]).flatten(0, 1)  # (n · views, M)
-    within = residuals.T @ residuals / max(1, len(residuals) - len(means))
-    typical = within.diagonal().mean().clamp_min(1e-12)  # one image per class in one view has no variance
-    # In double precision: the single-precision solver fails on the rounding errors that equal images leave.
-    values, vectors = (part.float() for part in torch.linalg.eigh(within.double()))
-    # Scaled by the typical variance, so that embeddings keep the size of unit vectors whatever the data.
-    scales = (typical / (values.clamp_min(0) + shrink * typical)).sqrt()
-    return Space(metric, Whitening(means.mean(0), (vectors * scales) @ vectors.T))
+    return Space("whitened", Whitening(origin, projection(scatter.spectrum, scatter.typical, shrink)))
+
+
+def projection(spectrum: tuple[Tensor, Tensor], typical: Tensor, shrink: float) -> Tensor:
+    """The inverse root of the shrunk covariance, (M, M), from its variances (r,) and directions (M, r).
+
+    Scaled by the typical variance, so that embeddings keep the size of unit vectors whatever the data.
+    """
+    variances, directions = spectrum
+    elsewhere = shrink**-0.5  # along directions without variance
+    scales = (typical / (variances + shrink * typical)).sqrt() - elsewhere
+    matrix: Tensor = (directions * scales) @ directions.T
+    matrix.diagonal().add_(elsewhere)
+    return matrix
+
+
+class SpaceChange:
+    """Moves embeddings from one space to another of the same features, exactly: both are linear.
+
+    So prototypes and statistics move with a space that is fitted again, and no image is needed.
+    """
+
+    def __init__(self, old: Space, new: Space) -> None:
+        self._matrix: Tensor | None = None  # None: the identity
+        self._shift: Tensor | float = 0.0
+        if old.whitening is new.whitening:
+            return
+        if new.whitening is not None:
+            self._matrix = new.whitening.projection.double()
+            self._shift = -new.whitening.origin.double() @ self._matrix
+        if old.whitening is not None:
+            onward = self._matrix if self._matrix is not None else torch.eye(len(old.whitening.origin)).double()
+            self._shift = self._shift + old.whitening.origin.double() @ onward
+            self._matrix = torch.linalg.solve(old.whitening.projection.double(), onward)
+        assert self._matrix is not None
+        assert isinstance(self._shift, Tensor)
+        self._matrix, self._shift = self._matrix.float(), self._shift.float()
+
+    def points(self, embeddings: Tensor) -> Tensor:
+        """Embeddings, prototypes and means, (…, M)."""
+        return self.directions(embeddings) + self._shift
+
+    def directions(self, differences: Tensor) -> Tensor:
+        """Differences of embeddings, such as the rows of a factor, (…, M)."""
+        return differences if self._matrix is None else differences @ self._matrix
 
 
 def class_means(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

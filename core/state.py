@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from core.backbones import Backbone
 from core.bank import PrototypeBank
 from core.errors import WeightsMismatch
+from core.scatter import Scatter
 from core.space import Metric, Space
 from core.views import Scope, prefix_of, trainable_part
 
@@ -21,13 +22,14 @@ class LearnerState:
     """Immutable; a session makes the next one from it.
 
     `weights` are those that sessions have trained, by their names within the backbone; all others are the backbone's
-    own.
+    own. `scatter` is that of the classes in the bank, as far as it is known; None: it never was.
     """
 
     backbone: str
     weights: Weights
     space: Space
     bank: PrototypeBank
+    scatter: Scatter | None = None
 
     @classmethod
     def untaught(cls, backbone: Backbone, metric: Metric = UNTAUGHT.metric, copies: int = 5) -> "LearnerState":

@@ -37,8 +37,8 @@ class ArchiveContent:
         self.shapes = _shapes_of(backbone)
         self.dim = self.shapes.dim
         own = self.shapes.state_dict().values()
-        whitening = 4 * self.dim * (self.dim + 1)
-        self.largest_weights = sum(tensor.nbytes for tensor in own) + whitening + HEADER_BYTES
+        whitening_and_scatter = 4 * self.dim * (2 * self.dim + 1)
+        self.largest_weights = sum(tensor.nbytes for tensor in own) + whitening_and_scatter + HEADER_BYTES
 
     def image(self, data: bytes) -> None:
         """Decodes it whole, within the limits of an upload: a truncated one would make every session fail."""
@@ -59,12 +59,13 @@ class ArchiveContent:
 
     def refined(self, data: bytes, base: tuple[Weights, Space]) -> None:
         own, space = base
-        self._try(self._state(data, own).weights, space)
+        state = self._state(data, own)
+        self._try(state.weights, space if state.space.whitening is None else state.space)
 
     @cached_property
     def _own(self) -> Weights:
         try:
-            return weights_of(as_it_comes(self.shapes.name), "tail")
+            return weights_of(as_it_comes(self.shapes.name, self.settings.weights), "tail")
         except BackboneError as error:
             raise Flaw(f"they are a difference from weights that are not available here: {error}") from error
 
@@ -91,6 +92,8 @@ class ArchiveContent:
         if state.space.whitening is not None:
             _require_usable(state.space.whitening.origin, "the centre of its space")
             _require_usable(state.space.whitening.projection, "the projection of its space")
+        if state.scatter is not None:
+            _require_usable(state.scatter.factor, "the scatter of its classes")
         return state
 
     @torch.inference_mode()

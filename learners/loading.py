@@ -11,6 +11,7 @@ from core.backbones import Backbone
 from core.bank import ClassId, PrototypeBank
 from core.calibration import Statistics, smoothed_statistics_of, statistics_of
 from core.classifier import Certainty
+from core.scatter import Scatter
 from core.snapshot import from_bytes, to_bytes
 from core.space import Space
 from core.state import UNTAUGHT, LearnerState, Weights
@@ -30,7 +31,8 @@ class VersionWeights:
 
     weights: Weights
     space: Space
-    base: Weights  # the weights are stored as their difference from these
+    scatter: Scatter | None  # of the classes that sessions have seen; None in versions of earlier releases
+    base: LearnerState  # the version it stands on: its weights are stored as their difference from these
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,31 +44,34 @@ class Means:
     prototypes: Tensor
 
 
-def weights_of_version(db: Session, own: Weights, version: Version) -> VersionWeights:
-    """`own`: the weights that the backbone's tail comes with."""
+def weights_of_version(db: Session, own: LearnerState, version: Version) -> VersionWeights:
+    """`own`: what the backbone's tail comes with, without classes."""
     stored = versions.weights(db, version.model_id, version.base)
-    if stored is None:
-        space, base = UNTAUGHT, own
-    else:
-        state = from_bytes(stored)  # a base version is stored whole, not as a difference
-        space, base = state.space, state.weights
+    base = own if stored is None else from_bytes(stored)  # a base version is stored whole, not as a difference
     if version.weights == version.base:
-        return VersionWeights(base if stored is not None else {}, space, base)
+        return VersionWeights(base.weights if stored is not None else {}, base.space, base.scatter, base)
     difference = versions.weights(db, version.model_id, version.weights)
     if difference is None:
         raise LookupError(f"the weights of version {version.number} are missing")
-    return VersionWeights(from_bytes(difference, base).weights, space, base)
+    state = from_bytes(difference, base.weights)
+    # A version of an earlier release has no space of its own.
+    space = base.space if state.space.whitening is None else state.space
+    return VersionWeights(state.weights, space, state.scatter or base.scatter, base)
+
+
+def untaught(backbone: str, tail_weights: Weights, dim: int) -> LearnerState:
+    """The base of a model without a base session."""
+    return LearnerState(backbone, tail_weights, UNTAUGHT, PrototypeBank.empty(dim, COPIES))
 
 
 def base_blob(state: LearnerState) -> bytes:
-    """A base version's weights and space, without its classes."""
+    """A base version's weights, space and scatter, without its classes."""
     return to_bytes(_without_classes(state))
 
 
 def weights_blob(state: LearnerState, base: Weights) -> bytes:
-    """A refined version's weights as their difference from its base; its space is the base's."""
-    bare = replace(_without_classes(state), space=Space(state.space.metric), weights={**base, **state.weights})
-    return to_bytes(bare, base)
+    """A refined version's weights as their difference from its base, with its space and scatter."""
+    return to_bytes(replace(_without_classes(state), weights={**base, **state.weights}), base)
 
 
 def _without_classes(state: LearnerState) -> LearnerState:
@@ -92,7 +97,7 @@ def classifier_of_version(db: Session, version: Version, space: Space, dim: int)
 def learner_of_version(db: Session, backbone: Backbone, version: Version, stored: VersionWeights) -> LearnerState:
     """Everything that a session needs."""
     rows = bank_rows.read_bank(db, version.model_id, version.number, copies=COPIES)
-    return LearnerState(backbone.name, stored.weights, stored.space, _bank(rows, backbone.dim))
+    return LearnerState(backbone.name, stored.weights, stored.space, _bank(rows, backbone.dim), stored.scatter)
 
 
 def held_out_of(db: Session, model_id: ModelId, number: int) -> dict[ClassId, Tensor]:

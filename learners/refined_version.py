@@ -17,10 +17,11 @@ from core.bank import ClassId, PrototypeBank
 from core.classifier import Certainty, NearestClassMean
 from core.errors import SessionCancelled
 from core.guard import Measure, Verdict
-from core.held_out import held_out_distances, held_out_prototypes
-from core.views import CPU, LabelledViews, features_of
+from core.held_out import held_out_distances
+from core.refinement import guard_distances
+from core.views import CPU, features_of
 from learners.blobs import to_blob
-from learners.calibrated_bank import calibrated, classifier_of
+from learners.calibrated_bank import calibrated
 from learners.loading import held_out_of, weights_blob
 from learners.publishing import Draft, HeadMoved, Notifier, publish
 from learners.refining import Claim, Learned, Material, SessionConfig
@@ -113,8 +114,9 @@ class RefinedVersion:
     def _promoted(self, head: Version, living: Mapping[int, int]) -> NewVersion:
         bank = self.state.bank.only([c for c in self.state.bank.class_ids if self._is_as_seen(c, living)])
         added = self._taught_meanwhile(head, living, bank)
-        measured = self._distances(classifier_of(self.state.space, bank, added))
-        found = calibrated(bank, added, self._held_out(bank), measured, restarted=set(self.material.waiting))
+        # Copies of earlier versions are in the spaces of those versions: in a new space a history begins again.
+        restarted = bank.class_ids if self._moved else self.material.waiting
+        found = calibrated(bank, added, self._held_out(bank), self._measured_distances, restarted=set(restarted))
         return NewVersion(
             "incremental",
             head,
@@ -122,7 +124,13 @@ class RefinedVersion:
             temperature=found.temperature,
             threshold=found.unknown.threshold,
             weights=self._changed_weights,
-            details={**_measured(self.verdict), "reason": self.verdict.reason, "unknown": found.unknown.details()},
+            details={
+                **_measured(self.verdict),
+                "reason": self.verdict.reason,
+                "blend": self.refinement.blend,
+                "shrink": self.refinement.shrink,
+                "unknown": found.unknown.details(),
+            },
             verdict="promoted",
             session_id=self.claim.session_id,
             prototypes=found.rows,
@@ -157,14 +165,20 @@ class RefinedVersion:
         """Whether a class still exists with the shots that the session saw."""
         return class_id in living and living[class_id] == self.material.revisions.get(class_id)
 
+    @property
+    def _moved(self) -> bool:
+        """Whether the session has fitted another space."""
+        return self.state.space is not self.material.parent.space
+
     @cached_property
     def _changed_weights(self) -> bytes | None:
-        """None if the network is still the same: with too few classes to tell apart, a session trains nothing."""
+        """None if network and space are still the same: with too little to learn from, a session changes neither."""
         start = self.material.weights
-        before = {**start.base, **start.weights}
-        if all(torch.equal(weight, before[name]) for name, weight in self.state.weights.items()):
+        before = {**start.base.weights, **start.weights}
+        same = all(torch.equal(weight, before[name]) for name, weight in self.state.weights.items())
+        if same and not self._moved:
             return None
-        return weights_blob(self.state, start.base)
+        return weights_blob(self.state, start.base.weights)
 
     def _taught_meanwhile(
         self, head: Version, living: Mapping[int, int], bank: PrototypeBank
@@ -178,7 +192,7 @@ class RefinedVersion:
         views = embed_stored(self.learned.backbone.framing, self.learned.trunk, images, self.augmented, self.check)
         if views is None:
             return {}
-        features = features_of(self.refinement.module, views, CPU)
+        features = features_of(self.refinement.served.module, views, CPU)
         shots = {row.class_id: row.shots for row in known_by_head}
         known = NearestClassMean(self.state.space, self.state.bank, Certainty())
         return {
@@ -197,37 +211,41 @@ class RefinedVersion:
         return learn_class(known, features[-unseen:], class_id, earlier=bank.prototypes[place])
 
     @cached_property
-    def _embeddings(self) -> Tensor:
-        """Of the session's own shots, (S, V, M)."""
-        return self.state.space.embed(self.refinement.shot_features)
-
-    @cached_property
     def _held_out_before(self) -> dict[ClassId, Tensor]:
         with self.database.read() as db:
             return held_out_of(db, self.material.model.id, self.material.head.number)
 
     def _held_out(self, bank: PrototypeBank) -> dict[ClassId, Tensor]:
-        """Distances of held-out images: of the session's own classes anew, of the others as they were."""
-        shots = self.learned.shots
-        distances = held_out_distances(
-            self.state.space, self._embeddings, shots, self.state.bank, prior_shots=PRIOR_SHOTS
-        )
-        own = {class_id: distances[shots.labels == class_id] for class_id in shots.class_ids}
-        return {class_id: found for class_id, found in {**self._held_out_before, **own}.items() if class_id in bank}
+        """Distances of held-out images: of the classes that the session saw anew, of the others as they were.
 
-    def _distances(self, classifier: NearestClassMean) -> tuple[Tensor, Tensor]:
-        """Of guard images, and of the new shots each without itself: (n, K), and the row of the true class (n,)."""
-        space, shots, embeddings = self.state.space, self.learned.shots, self._embeddings
-        prototypes = held_out_prototypes(embeddings, shots, self.state.bank, prior_shots=PRIOR_SHOTS)
-        there, own = _present(classifier, shots)
-        distances = space.distances(embeddings[there][:, 0], classifier.prototypes)
-        apart = space.apart(embeddings[there][:, 0], prototypes[there])
-        distances = distances.scatter(1, own[:, None], apart[:, None])
-        guard, features = self.learned.guard, self.refinement.guard_features
-        if guard is None or features is None:
-            return distances, own
-        there, rows = _present(classifier, guard)
-        return torch.cat([classifier.distances(features[there]), distances]), torch.cat([rows, own])
+        In a new space the old distances say nothing.
+        """
+        found, state = self.refinement.held_out, self.state
+        own = {ClassId(c): found.to_own[found.labels == c] for c in found.labels.unique().tolist()}
+        seen = self.refinement.served.seen
+        rest = seen.select((~torch.isin(seen.labels, found.labels)).nonzero()[:, 0])
+        if len(rest):  # single shots, of which only views can be held out, and shots that were all trained on
+            embeddings = state.space.embed(rest.inputs)
+            apart = held_out_distances(state.space, embeddings, rest, state.bank, prior_shots=PRIOR_SHOTS)
+            own |= {c: apart[rest.labels == c] for c in rest.class_ids}
+        guard = self.refinement.served.guard
+        if guard is not None:
+            distances, columns = guard_distances(state, guard)
+            apart = distances.gather(1, columns[:, None])[:, 0]
+            own |= {c: apart[guard.labels == c] for c in guard.class_ids if c not in own}
+        before = {} if self._moved else self._held_out_before
+        return {class_id: found for class_id, found in {**before, **own}.items() if class_id in bank}
+
+    @property
+    def _measured_distances(self) -> tuple[Tensor, Tensor]:
+        """Of held-out shots and guard images to every class that the session knew (n, K), and the true column (n,)."""
+        found, guard = self.refinement.held_out, self.refinement.served.guard
+        parts = [(found.distances, found.own)] if len(found.own) else []
+        if guard is not None:
+            parts.append(guard_distances(self.state, guard))
+        if not parts:
+            return torch.zeros(0, len(self.state.bank)), torch.zeros(0, dtype=torch.long)
+        return torch.cat([distances for distances, _ in parts]), torch.cat([own for _, own in parts])
 
     def _statistics(self, bank: PrototypeBank) -> list[StatisticsRow]:
         waited = set(self.material.waiting)  # they have one copy, which needs no statistics
@@ -236,12 +254,6 @@ class RefinedVersion:
             for place, class_id in enumerate(bank.class_ids)
             if class_id not in waited
         ]
-
-
-def _present(classifier: NearestClassMean, views: LabelledViews) -> tuple[Tensor, Tensor]:
-    """Which images' classes are still there, and their rows."""
-    there = torch.tensor([label in classifier.known_ids for label in views.labels.tolist()])
-    return there, torch.tensor(classifier.rows(views.labels[there].tolist()), dtype=torch.long)
 
 
 def _measured(verdict: Verdict) -> dict[str, Any]:
@@ -258,4 +270,6 @@ def _measured(verdict: Verdict) -> dict[str, Any]:
         "accuracy": rounded(verdict.after),
         "accuracy_before": rounded(verdict.before),
         "forgetting": None if lost is None else round(lost, 2),
+        "gain": None if verdict.gain is None else round(verdict.gain, 4),
+        "gain_error": None if verdict.error is None else round(verdict.error, 4),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from core.backbones import Backbone
@@ -9,12 +10,11 @@ from core.bank import ClassId
 from core.guard import Judge, judge
 from core.incremental_session import IncrementalConfig
 from core.progress import Progress
-from core.refinement import Refinement, refine
+from core.refinement import Refinement, SessionImages, refine
 from core.state import LearnerState, weights_of
-from core.views import LabelledViews
 from engine.backbone_cache import BackboneCache
 from engine.compiled_module import CompiledModule
-from learners.loading import VersionWeights, learner_of_version, weights_of_version
+from learners.loading import VersionWeights, learner_of_version, untaught, weights_of_version
 from learners.stored_images import AUGMENTED, embed_stored
 from store import catalogue, classes, versions
 from store.classes import StoredImage
@@ -45,6 +45,7 @@ class Material:
     revisions: Mapping[int, int]  # of every living class
     waiting: Sequence[ClassId]
     shots: Sequence[StoredImage]
+    replay: Sequence[StoredImage]  # shots of old classes to learn from again
     guard: Sequence[StoredImage]
 
 
@@ -55,8 +56,7 @@ class Learned:
     refinement: Refinement
     backbone: Backbone  # as the session found it
     trunk: CompiledModule
-    shots: LabelledViews
-    guard: LabelledViews | None
+    images: SessionImages
 
 
 def read_material(database: Database, backbones: BackboneCache, claim: Claim, settings: Settings) -> Material:
@@ -67,19 +67,27 @@ def read_material(database: Database, backbones: BackboneCache, claim: Claim, se
             raise LeaseLost("the model was deleted")
         head = versions.servable(db, model.id, model.head)
         backbone = backbones.pretrained(model.backbone)
-        weights = weights_of_version(db, weights_of(backbone, "tail"), head)
+        own = untaught(backbone.name, weights_of(backbone, "tail"), backbone.dim)
+        weights = weights_of_version(db, own, head)
         state = learner_of_version(db, backbone, head, weights)
         waiting = [ClassId(row.id) for row in classes.waiting(db, model.id) if row.id in state.bank]
-        parent = replace(state, bank=state.bank.without(waiting))
+        known = state.bank.without(waiting)
+        replayed: list[int] = []
+        if settings.replay == "on":
+            replayed = classes.wholly_stored(db, model.id, known.class_ids, settings.replay_shots)
+        guarded = [class_id for class_id in known.class_ids if class_id not in set(replayed)]
+        # What is replayed is measured anew; of all others, the scatter is that of the base session.
+        scatter = weights.base.scatter if replayed else state.scatter
         return Material(
             model,
             head,
             weights,
-            parent,
+            replace(state, bank=known, scatter=scatter),
             classes.living(db, model.id),
             waiting,
             classes.shots_of(db, model.id, waiting),
-            classes.guard_set(db, model.id, parent.bank.class_ids, settings.guard_images),
+            classes.shots_of(db, model.id, replayed),
+            classes.guard_set(db, model.id, guarded, settings.guard_images),
         )
 
 
@@ -113,20 +121,20 @@ def learn(
     backbone = backbones.trained(name, material.weights.weights)
     trunk = backbones.compiled(name).trunk(material.weights.weights)
     progress.stage("looking")
-    shots = embed_stored(backbone.framing, trunk, material.shots, config.augmented, check=progress.check)
-    guard = embed_stored(backbone.framing, trunk, material.guard, 0, check=progress.check)
+    embed = partial(embed_stored, backbone.framing, trunk, check=progress.check)
+    shots = embed(material.shots, config.augmented)
     if shots is None:
         raise LookupError(f"classes {material.waiting} wait for a session and have no shots")
+    images = SessionImages(shots, embed(material.replay, config.augmented), embed(material.guard, 0))
     progress.stage("learning")
-    incremental = replace(config.incremental, seed=material.head.number)
     refinement = refine(
         backbone,
         material.parent,
-        shots,
-        incremental,
-        guard=guard,
+        images,
+        replace(config.incremental, seed=material.head.number),
+        start=backbones.trained(name, material.weights.base.weights) if images.replay is not None else None,
         judge=config.judge,
         device=backbones.device,
         report=progress.report,
     )
-    return Learned(refinement, backbone, trunk, shots, guard)
+    return Learned(refinement, backbone, trunk, images)

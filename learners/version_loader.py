@@ -14,7 +14,7 @@ from engine.recently_used import RecentlyUsed
 from engine.version_cache import Head
 from learners.blobs import from_blob
 from learners.calibrated_bank import HeldOut
-from learners.loading import certainty_of, classifier_of_version, weights_of_version
+from learners.loading import certainty_of, classifier_of_version, untaught, weights_of_version
 from store import bank_rows, catalogue, classes, versions
 from store.bank_rows import PrototypeRow
 from store.database import Database
@@ -132,7 +132,8 @@ class VersionLoader:
         if network is not None:
             return network
         compiled = self.backbones.compiled(backbone, SECONDS_FOR_A_BACKBONE)
-        stored = weights_of_version(db, compiled.tail_weights, version)
+        own = untaught(backbone, compiled.tail_weights, compiled.dim)
+        stored = weights_of_version(db, own, version)
         return self.networks.put(key, compiled.network(stored.weights, stored.space, key))
 
 

@@ -66,7 +66,8 @@ class _BaseSession:
     def run(self, backbone: str | None, epochs: int | None) -> None:
         started, chosen = time.monotonic(), self.settings
         name = self._backbone(backbone)
-        cache = BackboneCache(choose_device(chosen.device), chosen.engine, chosen.prepared, chosen.prepare_seconds)
+        device = choose_device(chosen.device)
+        cache = BackboneCache(device, chosen.engine, chosen.prepared, chosen.prepare_seconds, weights=chosen.weights)
         result = self._train(cache, name, epochs)
         published = publish_base(self.database, chosen, self.model, result)
         with closing(make_notifier(chosen.broker_url)) as notifier:

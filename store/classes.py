@@ -154,6 +154,15 @@ def shots_of(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> list[S
     return _read_images(db, Shot, model_id, Shot.class_id, list(class_ids))
 
 
+def wholly_stored(db: Session, model_id: ModelId, class_ids: Iterable[int], limit: int) -> list[int]:
+    """Those of the classes whose shots are all stored: not classes of a base session. None beyond `limit` shots."""
+    counted = select(Shot.class_id, func.count()).where(Shot.model_id == model_id).group_by(Shot.class_id)
+    stored = {row[0]: row[1] for row in db.execute(counted)}
+    shots = {row.id: row.shots for row in db.execute(select(ClassRow.id, ClassRow.shots).where(_is_living(model_id)))}
+    whole = [c for c in class_ids if c in stored and stored[c] == shots.get(c)]
+    return whole if sum(stored[c] for c in whole) <= limit else []
+
+
 def shot_keys(db: Session, model_id: ModelId, class_id: int) -> list[int]:
     """The ids of its stored shots, oldest first."""
     own = select(Shot.id).where(Shot.model_id == model_id, Shot.class_id == class_id)

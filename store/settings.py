@@ -32,6 +32,10 @@ class Settings(BaseSettings):
     home: Path = Field(Path(".protoquad"), description="Folder of the embedded database and of caches.")
     database_url: str = Field("", description="PostgreSQL (postgresql://…); empty: SQLite in the home folder.")
     cache: Path | None = Field(None, description="Folder of compiled backbones; unset: `backbones` in the home folder.")
+    weights: Path | None = Field(
+        None,
+        description="Folder of weight files, each named as its network (`resnet18.pth`); before packages and hubs.",
+    )
     broker_url: str = Field("", description="Redis (redis://…) for notifications; empty: the database is polled.")
     host: str = Field("127.0.0.1", description="Address to listen on; any other than loopback needs an API key.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any free port.")
@@ -82,6 +86,12 @@ class Settings(BaseSettings):
         400,
         description="Most images of old classes that a session is measured on; bounds the time it takes.",
         validation_alias=AliasChoices("PROTOQUAD_GUARD_IMAGES", "PROTOQUAD_GUARD_PICTURES"),  # the second: its old name
+    )
+    replay: Literal["on", "off"] = Field(
+        "on", description="Whether sessions learn from the stored shots of old classes again; off: as in the paper."
+    )
+    replay_shots: PositiveInt = Field(
+        600, description="Most shots of old classes that a session learns from again; with more, it replays none."
     )
     keep_versions: PositiveInt = Field(20, description="Refined versions whose weights are kept for rolling back.")
     session_queue: Literal["cpu", "gpu"] = Field(

@@ -53,7 +53,9 @@ class SessionWorker:
         self.learn = learn
         self.device = choose_device(settings.device)
         self.queues = settings.queues_of(self.device.type)
-        self.backbones = BackboneCache(self.device, settings.engine, settings.prepared, settings.prepare_seconds)
+        self.backbones = BackboneCache(
+            self.device, settings.engine, settings.prepared, settings.prepare_seconds, weights=settings.weights
+        )
         self.stop = threading.Event()
         self.heartbeat = heartbeat or Heartbeat(settings.home)
         self.notifier = notifier or NullNotifier()

@@ -7,9 +7,11 @@ from bench.commands.cost_command import cost
 from bench.commands.few_shots_command import few_shots
 from bench.commands.fscil_command import fscil
 from bench.commands.load_command import load
+from bench.commands.newcomer_command import newcomer
 from bench.commands.service_commands import classes, overheads, swaps, teaching
 from bench.commands.settings_command import settings
 from bench.commands.tune_command import tune
+from bench.commands.views_command import views
 
 app = typer.Typer(
     help="Benchmarks. Each prints a table and can write a JSON file with the command that repeats it.",
@@ -17,5 +19,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-for command in (fscil, tune, few_shots, settings, cost, load, teaching, swaps, classes, overheads, checkouts):
+COMMANDS = (
+    *(fscil, newcomer, tune, few_shots, views, settings, cost),
+    *(load, teaching, swaps, classes, overheads, checkouts),
+)
+for command in COMMANDS:
     app.command()(command)

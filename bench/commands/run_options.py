@@ -16,6 +16,7 @@ from core import backbones
 from core.base_session import BaseConfig
 from core.incremental_session import IncrementalConfig
 from core.views import Scope
+from engine.compiled_module import Engine
 
 Dataset = Annotated[str, typer.Option(help=f"One of {', '.join(DATASETS)}.")]
 Data = Annotated[
@@ -39,6 +40,7 @@ class RunOptions:
     weights: Path | None = None  # a local file instead of the pretrained weights
     cache: Path | None = None  # for activations and weights; .protoquad/bench unless set
     device: str = "cpu"
+    engine: Engine = "auto"  # what runs the network; compiling it takes longer than a run on few images
     fresh: bool = False  # train again what an earlier run has left in the cache
 
 
@@ -65,4 +67,5 @@ def make_context(network: backbones.Backbone, options: RunOptions, dataset: str,
         data_key=f"{dataset}:{data.resolve() if data else ''}",
         device=torch.device(options.device),
         display=TerminalDisplay(),
+        engine=options.engine,
     )

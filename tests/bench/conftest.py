@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.datasets import Session, Stream, load
+from bench.datasets import Session, Stream, load, shapes
 from bench.fscil import RunContext
 from bench.methods import Setup
 from bench.run_folder import Record
@@ -43,11 +43,18 @@ class RecordingDisplay:
         self.sessions.append(session)
 
 
+@pytest.fixture
+def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All classes and sessions of the drawn shapes, but few images: eight to learn a class from, three to test it."""
+    monkeypatch.setattr(shapes, "TRAIN", 8)
+    monkeypatch.setattr(shapes, "TEST", 3)
+
+
 @pytest.fixture(scope="session")
 def stream() -> Stream:
     """Four base classes and two sessions of two, of the drawn shapes."""
-    shapes = load("shapes")
-    base_ids = shapes.base.class_ids[:4]
+    whole = load("shapes")
+    base_ids = whole.base.class_ids[:4]
 
     def cut(session: Session, class_ids: tuple[int, ...], train: int, test: int) -> Session:
         def of(images: tuple, most: int) -> tuple:  # type: ignore[type-arg]
@@ -55,9 +62,9 @@ def stream() -> Stream:
 
         return Session(of(session.train, train), of(session.test, test))
 
-    base = cut(shapes.base, base_ids, 8, 4)
-    later = [cut(session, session.class_ids[:2], 5, 4) for session in shapes.sessions[1:3]]
-    return Stream("shapes", shapes.class_names, (base, *later))
+    base = cut(whole.base, base_ids, 8, 4)
+    later = [cut(session, session.class_ids[:2], 5, 4) for session in whole.sessions[1:3]]
+    return Stream("shapes", whole.class_names, (base, *later))
 
 
 @pytest.fixture
@@ -72,5 +79,5 @@ def context(tmp_path: Path) -> RunContext:
 def setup() -> Setup:
     """Two epochs on the tail of a small network: enough to go through every step."""
     base = replace(BaseConfig(), epochs=2, batch=8, scope="tail")
-    incremental = replace(IncrementalConfig(), epochs=1, episodes=2, scope="tail")
+    incremental = replace(IncrementalConfig(), epochs=1, episodes=2, scope="tail", search=False)
     return Setup(base=base, incremental=incremental, views=2)

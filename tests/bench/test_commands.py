@@ -5,12 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from bench import cost
 from bench.commands import app
 
-SMALL = ["--backbone", "resnet32", "--set", "base.epochs=1", "--set", "views=1"]
+SMALL = ["--backbone", "resnet32"]
+for _setting in ("engine=torch", "base.epochs=1", "views=1", "incremental.epochs=1", "incremental.episodes=2"):
+    SMALL += ["--set", _setting]
 README = Path(__file__).parents[2] / "README.md"
 REPRODUCE = Path(__file__).parents[2] / "bench" / "reproduce.sh"
 
@@ -29,6 +32,7 @@ def resnet32_weights(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.usefixtures("few_images")
 def test_fscil_prints_a_table_and_writes_results_and_a_plot(tmp_path: Path, resnet32_weights: Path) -> None:
     """The JSON has the numbers of the table and everything needed to repeat them."""
     command = ["fscil", "--dataset", "shapes", *SMALL, "--draw", "1", "--out", str(tmp_path / "out")]
@@ -49,6 +53,7 @@ def test_fscil_prints_a_table_and_writes_results_and_a_plot(tmp_path: Path, resn
     assert (tmp_path / "out" / "small.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("few_images")
 def test_the_pretrained_network_is_measured_without_a_base_session(tmp_path: Path, resnet32_weights: Path) -> None:
     """The file is named after what was measured."""
     command = ["fscil", "--dataset", "shapes", "--backbone", "resnet32", "--method", "ncm", "--preset", "no-base"]
@@ -83,6 +88,7 @@ def test_a_wrong_argument_is_a_message_and_exit_code_2(arguments: list[str], com
     assert "Traceback" not in result.output
 
 
+@pytest.mark.usefixtures("few_images")
 def test_tune_ranks_what_it_tried(tmp_path: Path, resnet32_weights: Path) -> None:
     """Each value gets a row, and the comparison can be written to a file."""
     command = ["tune", "--dataset", "shapes", *SMALL, "--try", "method=ncm,teen", "--out", str(tmp_path / "out")]
@@ -147,3 +153,22 @@ def test_cost_measures_each_session_in_its_own_process(tmp_path: Path, monkeypat
     costs = json.loads((tmp_path / "cost.json").read_text())["costs"]
     assert [(entry["ways"], entry["past"]) for entry in costs] == [(2, 20), (2, 2000)]
     assert all(entry["seconds"] > 0 for entry in costs)
+
+
+def test_views_prints_what_each_number_of_them_is_worth(tmp_path: Path) -> None:
+    """Of eleven classes ten are taught at a time; without rounds nothing is served."""
+    for part in ("train", "test"):
+        for look in range(11):
+            folder = tmp_path / "data" / part / f"look {look}"
+            folder.mkdir(parents=True)
+            for number in range(5):
+                Image.new("RGB", (40, 40), (20 * look, 200 - 10 * look, 10 * number)).save(folder / f"{number}.png")
+    command = ["views", str(tmp_path / "data"), "--backbone", "resnet32", "--rounds", "0", "--draws", "2"]
+
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+
+    assert result.exit_code == 0, result.output
+    figures = json.loads((tmp_path / "out" / "view-gain.json").read_text())["gain"]["data"]
+    assert [(one["classes"], one["views"]) for one in figures] == [(10, views) for views in (1, 2, 3, 4, 6)]
+    assert figures[0]["gain"] == 0 < figures[0]["accuracy"] <= 100
+    assert not (tmp_path / "out" / "view-cost.json").exists()

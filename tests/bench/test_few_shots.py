@@ -62,6 +62,7 @@ def test_a_wrong_shot_is_reported_and_correct_ones_are_not() -> None:
     assert nothing.found < 50
 
 
+@pytest.mark.usefixtures("few_images")
 def test_features_are_those_of_the_base_sessions_training_images(context: RunContext) -> None:
     """One row for each image, in the views that the benchmark uses."""
     base = load("shapes").base

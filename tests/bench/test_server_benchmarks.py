@@ -9,6 +9,8 @@ from bench.load.checkouts import CheckoutLoad, CheckoutResults, Plan, compare_ch
 from bench.load.measurement import LoadResult
 from bench.load.overheads import LIMITS, REQUESTS, Length, Overhead, measure_overheads
 from bench.load.servers import Checkout
+from bench.load.view_cost import Length as ViewLength
+from bench.load.view_cost import measure_view_cost
 
 BACKBONE = "resnet32"
 ROOT = Path(__file__).parents[2]
@@ -28,7 +30,7 @@ def result_of(answers: int, p99: float) -> LoadResult:
 def test_versions_are_swapped_under_load(tmp_path: Path) -> None:
     """All answers are correct, every swap is answered, and memory is read before and after."""
     lines: list[str] = []
-    length = version_swaps.Length(rounds=1, swaps=4, predictions=60, seconds=2.0, settle=1.0)
+    length = version_swaps.Length(rounds=1, swaps=4, predictions=60, seconds=2.0, settle=0.5, warm=0.1)
 
     found = version_swaps.measure_swaps(BACKBONE, tmp_path, length, lines.append)
 
@@ -41,7 +43,7 @@ def test_versions_are_swapped_under_load(tmp_path: Path) -> None:
 
 def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
     """One more class adds a few rows, however many there are."""
-    length = class_counts.Length((40, 300), seconds=1.0, warm=0.2, rounds=1, taught_at=300, teachings=3, loadings=1)
+    length = class_counts.Length((40, 300), seconds=0.5, warm=0.1, rounds=1, taught_at=300, teachings=3, loadings=1)
 
     found = class_counts.measure_class_counts(BACKBONE, tmp_path, length, lambda _: None)
 
@@ -50,6 +52,20 @@ def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
     assert 7 < found.rows <= 10
     assert len(found.teaching) == 3
     assert set(found.loading) == {40, 300}
+
+
+def test_views_are_asked_for_in_turns(tmp_path: Path) -> None:
+    """What the service refuses is counted: the number of views does reach it."""
+    length = ViewLength(views=(1, 2, 99), seconds=1.0, warm=0.2, rounds=1)
+
+    found = measure_view_cost(BACKBONE, tmp_path, length, lambda _: None)
+
+    assert set(found.loads) == {1, 32}
+    for by_views in found.loads.values():
+        assert [one.wrong for one in (*by_views[1], *by_views[2])] == [0, 0], found
+        assert [one.answers for one in by_views[99]] == [0]
+        assert "HTTP 422" in str(by_views[99][0].first_error)
+    assert found.ratios()["throughput, 2 views"] > 0
 
 
 def test_checkouts_know_the_same_classes_and_take_turns(tmp_path: Path) -> None:

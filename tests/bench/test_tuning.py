@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bench.datasets import DatasetImage, Session, load
 from bench.fscil import RunContext
 from bench.methods import Setup
 from bench.tuning import Trial, compare
 
 
+@pytest.mark.usefixtures("few_images")
 def test_tuning_reads_no_test_image(context: RunContext, setup: Setup) -> None:
     """Every image read is a training image of the base session; reading any other is an error."""
     shapes = load("shapes")

@@ -103,12 +103,18 @@ def world(backbone: Backbone, activations: Callable[..., LabelledViews]) -> Worl
 
 @pytest.fixture(scope="session")
 def gentle() -> IncrementalConfig:
-    """A session that learns on these images; a thousand times its rate is ruin."""
+    """A session that learns on these images; a thousand times its rate is ruin.
+
+    It only trains: nothing is searched for, and the space stays as it is.
+    """
     return IncrementalConfig(
         epochs=4,
-        episodes=5,
+        episodes=6,
+        batch=32,
+        prototypes="learned",
         classes_per_episode=10,
-        learning_rate=3e-5,
+        optimiser="adamw",
+        learning_rate=3e-4,
         milestones=(),
         momentum=0.9,
         weight_decay=1e-5,
@@ -116,12 +122,18 @@ def gentle() -> IncrementalConfig:
         scope="tail",
         loss="cross-entropy-quadruplet",
         margins=Margins(1.0, 0.5),
-        sharpness=16.0,
+        sharpness=8.0,
+        smoothing=0.1,
         prototype_rate=0.1,
         calibration=True,
         statistics_momentum=0.9,
         drift=True,
         drift_bandwidth=1.0,
+        blend=1.0,
+        refit=False,
+        shrink=10.0,
+        search=False,
+        prior="span",
         prior_shots=0.0,
         seed=0,
     )
@@ -165,6 +177,8 @@ def _tensors(state: LearnerState) -> dict[str, Tensor]:
         tensors |= {f"{name}.mean": statistics.mean, f"{name}.factor": statistics.factor}
     if whitening is not None:
         tensors |= {"origin": whitening.origin, "projection": whitening.projection}
+    if state.scatter is not None:
+        tensors |= {"scatter": state.scatter.factor, "freedom": torch.tensor(state.scatter.freedom)}
     return tensors
 
 

@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from torch import Tensor
 
 from core.bank import ClassId, PrototypeBank
-from core.calibration import Statistics
+from core.calibration import Statistics, smoothed_statistics_of, statistics_of
 from core.errors import DuplicateClass, UnknownClass, WrongShape
+from core.space import Space, SpaceChange, Whitening
 
 DIM = 4
 CAPACITY = 3
@@ -493,3 +494,74 @@ def test_bytes_per_class_are_what_the_tensors_take() -> None:
     )
 
     assert 2 * bank.bytes_per_class == sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+# In another space
+
+
+def some_space(seed: int) -> Space:
+    projection = torch.eye(DIM) + 0.3 * vectors(DIM, seed=seed)
+    return Space("whitened", Whitening(vectors(1, seed=seed + 1)[0], projection))
+
+
+def uneven() -> PrototypeBank:
+    """Classes with one, two and more copies than the bank keeps."""
+    bank = PrototypeBank.empty(DIM, capacity=3)
+    for number in range(4):
+        bank = bank.with_classes([ClassId(10 + number)], vectors(1, seed=number), [number + 1])
+        bank = bank if number == 3 else bank.with_copies(vectors(number + 1, seed=20 + number))
+    return bank
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        SpaceChange(Space("whitened"), some_space(40)),
+        SpaceChange(some_space(40), Space("whitened")),
+        SpaceChange(some_space(40), some_space(50)),
+    ],
+    ids=["into a whitened space", "out of it", "from one to another"],
+)
+def test_a_bank_in_another_space_is_consistent(change: SpaceChange) -> None:
+    """Copies move and padding stays zero, so that statistics of the moved copies are the moved statistics."""
+    bank = uneven()
+
+    moved = bank.moved(change)
+
+    assert moved.held.tolist() == [3, 3, 2, 1]
+    for row, held in enumerate(moved.held.tolist()):
+        assert (moved.copies[row, : 3 - held] == 0).all()
+        assert torch.allclose(change.points(bank.copies[row, 3 - held :]), moved.copies[row, 3 - held :], atol=1e-5)
+    assert torch.allclose(change.points(bank.initial), moved.initial, atol=1e-5)
+    plain, smoothed = statistics_of(moved.copies, moved.held), smoothed_statistics_of(moved.copies, moved.held)
+    for expected, actual in ((plain, moved.statistics), (smoothed, moved.smoothed)):
+        assert torch.allclose(expected.mean, actual.mean, atol=1e-4)
+        one, other = (f.factor.transpose(1, 2) @ f.factor for f in (expected, actual))
+        assert torch.allclose(one, other, atol=1e-4 * max(1.0, float(one.abs().max())))
+    assert (moved.class_ids, moved.shots.tolist()) == (bank.class_ids, bank.shots.tolist())
+
+
+def test_moving_leaves_the_bank_as_it_was() -> None:
+    """Into another space, or into the same one, which shares no memory either."""
+    bank, before = uneven(), [tensor.clone() for tensor in tensors_of(uneven())]
+
+    bank.moved(SpaceChange(Space("whitened"), some_space(40)))
+    stayed = bank.moved(SpaceChange(Space("cosine"), Space("cosine")))
+
+    assert all(torch.equal(one, other) for one, other in zip(before, tensors_of(bank), strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(before, tensors_of(stayed), strict=True))
+
+
+def test_the_newest_copies_alone_answer_the_same() -> None:
+    """Prototypes, shots and ids stay; the history goes."""
+    bank = uneven()
+
+    light = bank.newest()
+
+    assert torch.equal(bank.prototypes, light.prototypes)
+    assert torch.equal(bank.initial, light.initial)
+    assert (light.class_ids, light.shots.tolist()) == (bank.class_ids, bank.shots.tolist())
+    assert (light.capacity, light.held.tolist()) == (1, [1, 1, 1, 1])
+    assert (light.statistics.factor == 0).all()
+    assert torch.equal(light.statistics.mean, light.prototypes)
+    assert (len(bank.without(bank.class_ids).newest()), bank.capacity) == (0, 3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.episodes import MOST_SUPPORT, Episode, draw_episode, draw_negatives
+from core.episodes import MOST_SUPPORT, Episode, draw_episode, draw_negatives, draw_queries
 
 VIEWS = 3
 SHOTS = {0: 1, 1: 2, 2: 5, 3: 30}  # of each class
@@ -198,3 +198,35 @@ def test_drawing_negatives_leaves_the_distances_as_they_were() -> None:
 
     assert torch.equal(before, distances.detach())
     assert not negatives.requires_grad
+
+
+# Queries where prototypes are learned
+
+
+def test_every_class_is_as_likely_a_query_whatever_its_number_of_shots() -> None:
+    """A class of one shot and one of thirty are asked equally often, within three standard errors."""
+    owners = torch.tensor([0] * 1 + [1] * 4 + [2] * 30)
+
+    shots, _ = draw_queries(owners, VIEWS, 9000, seeded())
+
+    asked = owners[shots].bincount()
+    assert all(abs(count - 3000) < 3 * (9000 * 2 / 9) ** 0.5 for count in asked.tolist())
+    assert set(shots.tolist()) == set(range(35))
+
+
+def test_queries_are_seen_in_every_view_and_there_are_as_many_as_asked_for() -> None:
+    """More than there are shots too: they are drawn with replacement."""
+    shots, views = draw_queries(torch.tensor([0, 1]), 3, 50, seeded())
+
+    assert len(shots) == len(views) == 50
+    assert set(views.tolist()) == {0, 1, 2}
+
+
+def test_queries_are_determined_by_the_generator() -> None:
+    """The same seed the same queries, another seed others."""
+    owners = torch.arange(4).repeat_interleave(5)
+
+    first, again, other = (torch.stack(draw_queries(owners, 3, 32, seeded(seed))) for seed in (0, 0, 1))
+
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

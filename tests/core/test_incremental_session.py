@@ -1,8 +1,8 @@
-"""An incremental session takes any new classes, moves only what it may, and changes nothing that it was given."""
+"""The training of a session takes any new classes, moves only what it may, and changes nothing that it was given."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,10 +14,12 @@ from core.bank import PrototypeBank
 from core.base_session import base_session
 from core.calibration import RIDGE
 from core.errors import DuplicateClass, NoImages, SessionCancelled
-from core.incremental_session import IncrementalConfig, incremental_session, teach
+from core.incremental_session import SHOTS_PER_EPOCH, IncrementalConfig, is_well_determined, training_space
 from core.losses import LOSS_KINDS, LossKind
-from core.progress import Progress
-from core.space import METRICS, Metric
+from core.progress import Progress, Report, silent
+from core.refinement import SessionImages, refine, teach
+from core.scatter import Scatter
+from core.space import METRICS, Metric, Whitening
 from core.state import LearnerState, with_weights
 from core.views import LabelledViews
 
@@ -28,7 +30,7 @@ CLEAR = 40.0  # noise in which no image is mistaken
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """One session on three new classes of five shots: what went in, what was told, what came out."""
+    """One session on three new classes of eleven shots: what went in, what was told, what came out."""
 
     parent: LearnerState
     before: Backbone
@@ -38,10 +40,19 @@ class Session:
     after: Backbone
 
 
+def trained(
+    network: Backbone, parent: LearnerState, shots: LabelledViews, config: IncrementalConfig, report: Report = silent
+) -> LearnerState:
+    """The state after a session that nobody judges."""
+    refinement = refine(network, parent, SessionImages(shots), config, judge=None, report=report)
+    assert refinement.candidate is not None
+    return refinement.candidate
+
+
 @pytest.fixture(scope="module")
 def session(world: Any, gentle: IncrementalConfig, activations: Draw) -> Session:
-    shots, steps = activations([30, 2, 25], 5, views=3, seed=11), list[Progress]()
-    state = incremental_session(world.network, world.state, shots, gentle, report=steps.append).state
+    shots, steps = activations([30, 2, 25], 11, views=3, seed=11), list[Progress]()
+    state = trained(world.network, world.state, shots, gentle, steps.append)
     return Session(world.state, world.network, shots, steps, state, with_weights(world.network, state.weights))
 
 
@@ -78,10 +89,10 @@ def assert_learned(network: Backbone, parent: LearnerState, state: LearnerState,
 
 
 def test_the_loss_falls_over_a_gentle_session(session: Session) -> None:
-    """To less than half, from the first epoch to the last."""
+    """By a quarter from the first epoch to the last; what smoothed labels leave cannot fall."""
     losses = [step.losses["session"] for step in session.steps]
 
-    assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
+    assert sum(losses[-6:]) < 0.75 * sum(losses[:6])
 
 
 def test_new_classes_gain_and_old_ones_mostly_keep(
@@ -89,15 +100,15 @@ def test_new_classes_gain_and_old_ones_mostly_keep(
 ) -> None:
     """On held-out images, against the same classes taught without training."""
     taught = teach(world.network, world.state, session.shots, gentle)
-    new = activations([30, 2, 25], 40, seed=98)
+    new = activations([30, 2, 25], 100, seed=98)
 
     gain, loss = (
         accuracy(session.after, session.state, views) - accuracy(session.before, taught, views)
         for views in (new, world.test)
     )
 
-    assert gain > 0.02
-    assert loss > -0.15
+    assert gain > 0.01
+    assert loss > -0.1
 
 
 def test_new_prototypes_are_means_under_the_trained_network(session: Session) -> None:
@@ -138,7 +149,7 @@ def test_a_share_of_everything_trains_all_weights_of_the_tail(
     session: Session, quick: IncrementalConfig, bits: Bits
 ) -> None:
     """More cannot move: the trunk and batch-norm stay."""
-    state = incremental_session(session.before, session.parent, session.shots, replace(quick, fraction=1.0)).state
+    state = trained(session.before, session.parent, session.shots, replace(quick, fraction=1.0))
 
     before, after = session.before.state_dict(), with_weights(session.before, state.weights).state_dict()
     layer = "tail.0.0.conv1.weight"
@@ -153,7 +164,7 @@ def test_the_whole_network_can_be_in_scope(
     config = replace(quick, scope="all", learning_rate=1e-3)
     parent = base_session(backbone, images([1, 2], 3), replace(world.config, epochs=0, scope="all")).state
 
-    state = incremental_session(backbone, parent, images([8, 9], 2, views=2), config).state
+    state = trained(backbone, parent, images([8, 9], 2, views=2), config)
 
     before, after = bits(backbone), bits(with_weights(backbone, state.weights))
     moved = {name for name in before if before[name] != after[name]}
@@ -170,7 +181,7 @@ def test_parent_and_backbone_are_left_alone(
     state, network, inputs = bits(world.state), bits(world.network), bits({"inputs": shots.inputs})
     wants = [parameter.requires_grad for parameter in world.network.parameters()]
 
-    incremental_session(world.network, world.state, shots, quick)
+    trained(world.network, world.state, shots, quick)
     teach(world.network, world.state, shots, quick)
 
     assert (bits(world.state), bits(world.network), bits({"inputs": shots.inputs})) == (state, network, inputs)
@@ -201,7 +212,7 @@ def test_the_oldest_copy_goes_when_the_bank_is_full(
     for class_id in (50, 51, 52, 53):
         network = with_weights(session.before, states[-1].weights)
         shots = activations([class_id], 2, noise=CLEAR)
-        states.append(incremental_session(network, states[-1], shots, replace(quick, episodes=1)).state)
+        states.append(trained(network, states[-1], shots, replace(quick, episodes=1)))
 
     held = [state.bank.held.tolist() for state in states[1:]]
     assert held == [[2] * 6 + [1], [3] * 6 + [2, 1], [3] * 7 + [2, 1], [3] * 8 + [2, 1]]
@@ -213,7 +224,7 @@ def test_old_prototypes_stand_still_when_nothing_moves_them(session: Session, qu
     """Without λ, calibration and drift the newest copy is the one before it, bit for bit."""
     still = replace(quick, prototype_rate=0.0, calibration=False, drift=False)
 
-    state = incremental_session(session.before, session.parent, session.shots, still).state
+    state = trained(session.before, session.parent, session.shots, still)
 
     assert torch.equal(state.bank.prototypes[:6], session.parent.bank.prototypes)
 
@@ -231,7 +242,7 @@ def test_old_prototypes_descend_correlation_and_consistency(session: Session, qu
     expected = wandered - 0.1 * wandered.norm(dim=1, keepdim=True) ** 2 * c.grad
     steps: list[Progress] = []
 
-    state = incremental_session(session.before, parent, session.shots, config, report=steps.append).state
+    state = trained(session.before, parent, session.shots, config, steps.append)
 
     torch.testing.assert_close(state.bank.prototypes[:6], expected, rtol=1e-4, atol=1e-6)
     assert steps[0].losses["correlation"] == pytest.approx(apart.item(), rel=1e-4)
@@ -242,7 +253,7 @@ def test_old_prototypes_follow_the_shots_when_drift_is_compensated(session: Sess
     """By how the session's own shots moved, nearer ones counting more; recomputed from both networks."""
     config = replace(gentle, epochs=2, prototype_rate=0.0, calibration=False, drift=True, drift_bandwidth=0.7)
 
-    state = incremental_session(session.before, session.parent, session.shots, config).state
+    state = trained(session.before, session.parent, session.shots, config)
 
     views, old = session.shots.inputs.flatten(0, 1), session.parent.bank.prototypes
     with torch.no_grad():
@@ -264,8 +275,7 @@ def test_calibration_and_drift_can_be_switched_off(session: Session, quick: Incr
     shots = LabelledViews(session.shots.inputs, session.shots.labels + 100)
 
     on, off = (
-        incremental_session(session.after, session.state, shots, replace(quick, **{switch: value})).state
-        for value in (True, False)
+        trained(session.after, session.state, shots, replace(quick, **{switch: value})) for value in (True, False)
     )
 
     assert not torch.equal(on.bank.prototypes[:9], off.bank.prototypes[:9])
@@ -280,7 +290,7 @@ def test_old_prototypes_are_recoloured_to_their_smoothed_statistics(session: Ses
     bank = first.with_copies(first.prototypes + moves[1])  # three copies: full
     config = replace(quick, episodes=1, statistics_momentum=0.9, prototype_rate=0.0, drift=False, calibration=True)
 
-    state = incremental_session(session.before, replace(session.parent, bank=bank), session.shots, config).state
+    state = trained(session.before, replace(session.parent, bank=bank), session.shots, config)
 
     for row in range(6):
         oldest, middle, newest = bank.copies[row]
@@ -307,7 +317,7 @@ def test_a_class_with_one_copy_is_not_calibrated(session: Session, quick: Increm
     """Without a history there is nothing to smooth: calibration is the identity, up to rounding."""
     config = replace(quick, prototype_rate=0.0, drift=False, calibration=True)
 
-    state = incremental_session(session.before, session.parent, session.shots, config).state
+    state = trained(session.before, session.parent, session.shots, config)
 
     torch.testing.assert_close(state.bank.prototypes[:6], session.parent.bank.prototypes, rtol=1e-4, atol=1e-5)
 
@@ -318,18 +328,18 @@ def test_a_class_with_one_copy_is_not_calibrated(session: Session, quick: Increm
 def test_the_first_classes_ever(backbone: Backbone, quick: IncrementalConfig, activations: Draw, bits: Bits) -> None:
     """The first and the second class are learned without training; from the third on there are quadruplets."""
     state, steps = LearnerState.untaught(backbone, "whitened", copies=3), list[Progress]()
-    trained = []
+    moved = []
     for class_id in (9, 4, 6):
         parent, network = state, with_weights(backbone, state.weights)
         shots = activations([class_id], 3, views=2, noise=CLEAR)
         steps.clear()
 
-        state = incremental_session(network, parent, shots, quick, report=steps.append).state
+        state = trained(network, parent, shots, quick, steps.append)
 
         assert_learned(network, parent, state, shots)
-        trained.append((len(steps), bits(with_weights(network, state.weights)) != bits(network)))
+        moved.append((len(steps), bits(with_weights(network, state.weights)) != bits(network)))
 
-    assert trained == [(0, False), (0, False), (2, True)]
+    assert moved == [(0, False), (0, False), (2, True)]
     assert state.bank.class_ids == (9, 4, 6)
 
 
@@ -340,7 +350,7 @@ def test_three_first_classes_at_once_are_trained(
     parent, steps = LearnerState.untaught(backbone, "cosine", copies=3), list[Progress]()
     shots = activations([1, 2, 3], 2, noise=CLEAR)
 
-    state = incremental_session(backbone, parent, shots, quick, report=steps.append).state
+    state = trained(backbone, parent, shots, quick, steps.append)
 
     assert_learned(backbone, parent, state, shots)
     assert [set(step.losses) for step in steps] == [{"session"}, {"session"}]
@@ -353,7 +363,7 @@ def test_one_class_at_a_time_many_times(
     state, network = world.state, world.network
     shots = {class_id: activations([class_id], 3, views=2, noise=CLEAR) for class_id in range(60, 68)}
     for class_id in shots:
-        state = incremental_session(network, state, shots[class_id], replace(quick, seed=class_id)).state
+        state = trained(network, state, shots[class_id], replace(quick, learning_rate=1e-4, seed=class_id))
         network = with_weights(network, state.weights)
 
     known = [accuracy(network, state, views) for views in shots.values()]
@@ -392,12 +402,15 @@ SHOTS: dict[str, Callable[[Draw], LabelledViews]] = {
 }
 
 
+@pytest.mark.parametrize("prototypes", ["learned", "support"])
 @pytest.mark.parametrize("kind", SHOTS)
-def test_any_new_classes_can_be_learned(kind: str, world: Any, quick: IncrementalConfig, activations: Draw) -> None:
+def test_any_new_classes_can_be_learned(
+    kind: str, prototypes: Literal["learned", "support"], world: Any, quick: IncrementalConfig, activations: Draw
+) -> None:
     """However many there are, however often each was seen, whatever they are called."""
     shots, steps = SHOTS[kind](activations), list[Progress]()
 
-    state = incremental_session(world.network, world.state, shots, quick, report=steps.append).state
+    state = trained(world.network, world.state, shots, replace(quick, prototypes=prototypes), steps.append)
 
     assert_learned(world.network, world.state, state, shots)
     assert len(steps) == 2
@@ -409,9 +422,9 @@ def test_shots_in_half_precision_are_learned_from(world: Any, quick: Incremental
     shots = activations([20, 21], 3, noise=CLEAR)
     halves = LabelledViews(shots.inputs.half(), shots.labels)
 
-    state = incremental_session(world.network, world.state, halves, quick).state
+    state = trained(world.network, world.state, halves, quick)
 
-    plain = incremental_session(world.network, world.state, shots, quick).state
+    plain = trained(world.network, world.state, shots, quick)
     torch.testing.assert_close(state.bank.prototypes[-2:], plain.bank.prototypes[-2:], rtol=0, atol=0.02)
 
 
@@ -423,7 +436,7 @@ def test_a_bank_of_two_thousand_classes_takes_another(world: Any, quick: Increme
     )
     parent, shots = replace(world.state, bank=bank), activations([20], 3, noise=CLEAR)
 
-    state = incremental_session(world.network, parent, shots, quick).state
+    state = trained(world.network, parent, shots, quick)
 
     assert_learned(world.network, parent, state, shots)
     assert state.bank.held.tolist() == [3] * 2006 + [1]
@@ -436,7 +449,7 @@ def test_a_bank_that_keeps_one_copy_works(world: Any, quick: IncrementalConfig, 
     )
     parent, shots = replace(world.state, bank=bank), activations([20], 3, noise=CLEAR)
 
-    state = incremental_session(world.network, parent, shots, quick).state
+    state = trained(world.network, parent, shots, quick)
 
     assert_learned(world.network, parent, state, shots)
     assert state.bank.held.tolist() == [1] * 7
@@ -450,7 +463,7 @@ def test_every_metric_can_learn(
     parent = base_session(backbone, world.training, replace(world.config, epochs=0, metric=metric)).state
     shots, steps = activations([20, 21], 3, views=2), list[Progress]()
 
-    state = incremental_session(backbone, parent, shots, quick, report=steps.append).state
+    state = trained(backbone, parent, shots, quick, steps.append)
 
     assert_learned(backbone, parent, state, shots)
     assert state.space is parent.space
@@ -461,8 +474,7 @@ def test_every_metric_can_learn(
 def by_loss(session: Session, quick: IncrementalConfig) -> dict[LossKind, LearnerState]:
     """One session for each loss, all else equal."""
     return {
-        kind: incremental_session(session.before, session.parent, session.shots, replace(quick, loss=kind)).state
-        for kind in LOSS_KINDS
+        kind: trained(session.before, session.parent, session.shots, replace(quick, loss=kind)) for kind in LOSS_KINDS
     }
 
 
@@ -475,6 +487,105 @@ def test_every_loss_can_be_descended(by_loss: dict[LossKind, LearnerState], sess
     assert len(ends) == 5
 
 
+@pytest.mark.parametrize(
+    "ablation",
+    [
+        {"prototypes": "support"},
+        {"prototypes": "support", "optimiser": "sgd", "learning_rate": 1e-4},
+        {"smoothing": 0.0},
+        {"sharpness": 2.0},
+        {"prototype_rate": 0.0},
+        {"batch": 4},
+        {"blend": 0.5},
+    ],
+    ids=str,
+)
+def test_every_part_can_be_set_otherwise(
+    session: Session, quick: IncrementalConfig, bits: Bits, ablation: dict[str, Any]
+) -> None:
+    """It still learns, and ends elsewhere."""
+    plain, other = (
+        trained(session.before, session.parent, session.shots, config) for config in (quick, replace(quick, **ablation))
+    )
+
+    assert_learned(session.before, session.parent, other, session.shots)
+    assert bits(other) != bits(plain)
+
+
+# How long, and in which space
+
+
+@pytest.mark.parametrize(("shots", "epochs"), [(1, 1), (7, 1), (17, 2), (24, 3), (60, 4)])
+def test_few_shots_have_fewer_epochs(
+    world: Any, gentle: IncrementalConfig, activations: Draw, shots: int, epochs: int
+) -> None:
+    """Each epoch needs eight shots where prototypes are learned, up to the epochs asked for."""
+    learned, support = list[Progress](), list[Progress]()
+    config, drawn = replace(gentle, episodes=2), activations([40], shots)
+
+    trained(world.network, world.state, drawn, config, learned.append)
+    trained(world.network, world.state, drawn, replace(config, prototypes="support"), support.append)
+
+    assert SHOTS_PER_EPOCH == 8
+    assert [step.epochs for step in learned] == [epochs] * 2 * epochs
+    assert len(support) == 8
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [1, 2, 3, 4, 5, 6, 7, 10],
+)
+def test_any_number_of_steps_can_be_trained(
+    session: Session, gentle: IncrementalConfig, bits: Bits, steps: int
+) -> None:
+    """The rate rises and falls within however few there are."""
+    seen = list[Progress]()
+    config = replace(gentle, epochs=1, episodes=steps, batch=4)
+
+    state = trained(session.before, session.parent, session.shots, config, seen.append)
+
+    assert len(seen) == steps
+    assert bits(with_weights(session.before, state.weights)) != bits(session.before)
+    assert state.bank.copies.isfinite().all()
+
+
+def test_a_space_is_trained_in_when_many_images_determine_it(world: Any) -> None:
+    """Four times as many deviations as dimensions; by fewer, all shots are at their prototypes already."""
+    factor = world.state.scatter.factor
+
+    spaces = {freedom: training_space(replace(world.state, scatter=Scatter(factor, freedom))) for freedom in (255, 256)}
+
+    assert spaces[256] is world.state.space
+    assert (spaces[255].metric, spaces[255].whitening) == ("whitened", None)
+    assert is_well_determined(world.state.scatter)
+    assert not is_well_determined(None)
+
+
+def test_a_space_of_an_earlier_release_is_trained_in(world: Any, backbone: Backbone) -> None:
+    """Its scatter is not known; a learner without classes has no such space."""
+    assert training_space(replace(world.state, scatter=None)) is world.state.space
+    assert training_space(LearnerState.untaught(backbone)).whitening is None
+
+
+def test_old_prototypes_come_back_from_the_space_of_the_training(
+    session: Session, quick: IncrementalConfig, activations: Draw
+) -> None:
+    """Trained in the space that needs no fitting, served in the fitted one: where nothing moves them, they stay."""
+    parent = replace(session.parent, scatter=Scatter(session.parent.scatter.factor, 100))
+    still = replace(quick, prototype_rate=0.0, calibration=False, drift=False, refit=True)
+
+    state = trained(session.before, parent, activations([40], 3, views=2), still)
+
+    old = session.parent.space.whitening
+    new = state.space.whitening
+    assert isinstance(old, Whitening)
+    assert isinstance(new, Whitening)
+    plain = session.parent.bank.prototypes.double() @ old.projection.double().inverse() + old.origin
+    expected = (plain - new.origin) @ new.projection.double()
+    torch.testing.assert_close(state.bank.prototypes[:6], expected.float(), rtol=1e-3, atol=1e-3)
+    assert state.bank.held.tolist() == [2] * 6 + [1]
+
+
 # What is refused
 
 
@@ -483,7 +594,7 @@ def test_a_class_that_is_known_already_is_refused(world: Any, quick: Incremental
     shots = activations([20, 7], 2)
 
     with pytest.raises(DuplicateClass, match=r"classes \[7\] are in the bank already"):
-        incremental_session(world.network, world.state, shots, quick)
+        trained(world.network, world.state, shots, quick)
     with pytest.raises(DuplicateClass, match=r"classes \[7\] are in the bank already"):
         teach(world.network, world.state, shots, quick)
 
@@ -493,7 +604,7 @@ def test_no_shots_are_refused(world: Any, quick: IncrementalConfig, activations:
     nobody = activations([20], 1).select(torch.arange(0))
 
     with pytest.raises(NoImages, match="no image to learn from"):
-        incremental_session(world.network, world.state, nobody, quick)
+        trained(world.network, world.state, nobody, quick)
     with pytest.raises(NoImages, match="no image to learn from"):
         teach(world.network, world.state, nobody, quick)
 
@@ -508,7 +619,7 @@ def test_the_seed_decides_everything(session: Session, quick: IncrementalConfig,
         with torch.random.fork_rng():
             torch.manual_seed(ambient)
             config = replace(quick, seed=seed)
-            states.append(bits(incremental_session(session.before, session.parent, session.shots, config).state))
+            states.append(bits(trained(session.before, session.parent, session.shots, config)))
 
     assert states[0] == states[1]
     assert states[0] != states[2]
@@ -516,8 +627,8 @@ def test_the_seed_decides_everything(session: Session, quick: IncrementalConfig,
 
 def test_every_episode_is_reported(session: Session) -> None:
     """Epoch, episode and the three losses, from the first to the last."""
-    assert [(step.epoch, step.episode) for step in session.steps] == [(e, i) for e in range(1, 5) for i in range(1, 6)]
-    assert {(step.epochs, step.episodes) for step in session.steps} == {(4, 5)}
+    assert [(step.epoch, step.episode) for step in session.steps] == [(e, i) for e in range(1, 5) for i in range(1, 7)]
+    assert {(step.epochs, step.episodes) for step in session.steps} == {(4, 6)}
     assert session.steps[-1].fraction == 1.0
     for step in session.steps:
         assert set(step.losses) == {"session", "correlation", "consistency"}
@@ -534,7 +645,7 @@ def test_a_session_can_be_cancelled_between_episodes(session: Session, gentle: I
             raise SessionCancelled("enough")
 
     with pytest.raises(SessionCancelled, match="enough"):
-        incremental_session(session.before, session.parent, session.shots, gentle, report=cancel)
+        trained(session.before, session.parent, session.shots, gentle, report=cancel)
 
     assert len(seen) == 3
     assert (bits(session.before), bits(session.parent)) == before
@@ -542,16 +653,16 @@ def test_a_session_can_be_cancelled_between_episodes(session: Session, gentle: I
 
 def test_milestones_divide_the_rate_by_five(session: Session, quick: IncrementalConfig, bits: Bits) -> None:
     """A milestone at the very start is the same as a fifth of the rate; one at the end changes nothing."""
+    plain = replace(quick, prototypes="support", optimiser="sgd", learning_rate=5e-5)
     rates = {
-        "fifth": replace(quick, learning_rate=5e-5 / 5),
-        "from the start": replace(quick, learning_rate=5e-5, milestones=(0.0,)),
-        "plain": replace(quick, learning_rate=5e-5),
-        "at the end": replace(quick, learning_rate=5e-5, milestones=(1.0,)),
+        "fifth": replace(plain, learning_rate=5e-5 / 5),
+        "from the start": replace(plain, milestones=(0.0,)),
+        "plain": plain,
+        "at the end": replace(plain, milestones=(1.0,)),
     }
 
     ends = {
-        name: bits(incremental_session(session.before, session.parent, session.shots, config).state)
-        for name, config in rates.items()
+        name: bits(trained(session.before, session.parent, session.shots, config)) for name, config in rates.items()
     }
 
     assert ends["from the start"] == ends["fifth"]
@@ -568,6 +679,25 @@ def test_the_paper_preset_is_what_the_paper_prints() -> None:
     assert (paper.loss, paper.scope, paper.fraction) == ("prototypical-quadruplet", "all", 0.1)
     assert (paper.margins.query, paper.margins.negatives, paper.prototype_rate) == (1.0, 0.5, 0.1)
     assert (paper.calibration, paper.drift, paper.prior_shots) == (True, False, 0.0)
+    assert (paper.prototypes, paper.optimiser, paper.momentum) == ("support", "sgd", 0.0)
+    assert (paper.blend, paper.refit, paper.search) == (1.0, False, False)
+
+
+def test_the_paper_preset_runs(backbone: Backbone, images: Draw, world: Any, bits: Bits) -> None:
+    """On images, over the whole network, with its own losses; at a rate for a network without normalised weights."""
+    config = replace(IncrementalConfig.paper(), epochs=1, episodes=2, learning_rate=1e-3)
+    base = replace(world.config, epochs=0, scope="all", metric="cosine")
+    parent, steps = base_session(backbone, images([1, 2], 3), base).state, list[Progress]()
+    shots = images([8, 9], 2, views=2)
+
+    state = trained(backbone, parent, shots, config, steps.append)
+
+    after = with_weights(backbone, state.weights)
+    assert len(steps) == 2
+    assert bits(after.trunk) != bits(backbone.trunk)
+    with torch.no_grad():
+        expected = state.space.embed(after(shots.inputs.flatten(0, 1))).unflatten(0, (2, 4)).mean(1)
+    torch.testing.assert_close(state.bank.prototypes[2:], expected, rtol=1e-3, atol=1e-4)
 
 
 # Teaching without training
@@ -577,11 +707,20 @@ def test_no_epochs_equal_teaching(session: Session, gentle: IncrementalConfig, b
     """The new classes get the prototypes that teaching gives them, and the weights stay."""
     taught = teach(session.before, session.parent, session.shots, gentle)
 
-    state = incremental_session(session.before, session.parent, session.shots, replace(gentle, epochs=0)).state
+    state = trained(session.before, session.parent, session.shots, replace(gentle, epochs=0))
 
     assert torch.equal(state.bank.prototypes[6:], taught.bank.prototypes[6:])
     assert bits(with_weights(session.before, state.weights)) == bits(session.before)
-    assert state.bank.held.tolist() == [2] * 6 + [1] * 3
+    assert torch.equal(state.bank.prototypes[:6], taught.bank.prototypes[:6])
+    assert state.bank.held.tolist() == [1] * 9  # nothing has moved, so there is no further copy
+
+
+def test_a_fraction_of_zero_leaves_the_network_alone(session: Session, gentle: IncrementalConfig, bits: Bits) -> None:
+    """The class means are learned all the same."""
+    state = trained(session.before, session.parent, session.shots, replace(gentle, fraction=0.0))
+
+    assert bits(with_weights(session.before, state.weights)) == bits(session.before)
+    assert_learned(session.before, session.parent, state, session.shots)
 
 
 def test_teaching_takes_the_mean_of_the_shots(session: Session, gentle: IncrementalConfig, bits: Bits) -> None:
@@ -617,7 +756,9 @@ def test_a_prior_pulls_towards_well_known_classes(session: Session, gentle: Incr
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_it_trains_on_cuda(session: Session, gentle: IncrementalConfig) -> None:
     """What comes back is on the CPU, and close to what the CPU learns."""
-    state = incremental_session(session.before, session.parent, session.shots, gentle, device="cuda").state
+    state = refine(
+        session.before, session.parent, SessionImages(session.shots), gentle, judge=None, device="cuda"
+    ).state
 
     assert all(tensor.device.type == "cpu" for tensor in state.weights.values())
     torch.testing.assert_close(state.bank.prototypes, session.state.bank.prototypes, rtol=0.1, atol=0.1)

@@ -164,12 +164,27 @@ def test_the_prototypical_cross_entropy_is_its_formula(sharpness: float) -> None
     assert expected == pytest.approx(loss.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
+def test_smoothing_gives_a_share_of_the_label_to_every_class(smoothing: float) -> None:
+    """(1 − s) of it to the own class, and s divided among all; in the default loss too."""
+    loss = prototypical_cross_entropy(quadruplets(), 4.0, smoothing)
+    whole = session_loss("cross-entropy-quadruplet", quadruplets(), MARGINS, 4.0, smoothing)
+
+    expected = 0.0
+    for q, own in enumerate(OWN):
+        scores = [-4.0 * d * d for d in TO_CLASSES[q]]
+        everything = sum(surprise(scores, k) for k in range(len(scores))) / len(scores)
+        expected += ((1 - smoothing) * surprise(scores, own) + smoothing * everything) / 3
+    assert expected == pytest.approx(loss.item(), rel=1e-5)
+    assert expected + 0.5 * quadruplet_by_hand(MARGINS) == pytest.approx(whole.item(), rel=1e-5)
+
+
 def test_the_cross_entropy_quadruplet_is_the_sum_of_its_two() -> None:
-    """The default loss adds the hinged quadruplet to the cross-entropy of −τ·d²."""
+    """The default loss adds half of the hinged quadruplet to the cross-entropy of −τ·d²."""
     loss = session_loss("cross-entropy-quadruplet", quadruplets(), MARGINS, sharpness=4.0)
 
     entropy = sum(surprise([-4.0 * d * d for d in TO_CLASSES[q]], own) for q, own in enumerate(OWN)) / 3
-    assert entropy + quadruplet_by_hand(MARGINS) == pytest.approx(loss.item(), rel=1e-5)
+    assert entropy + 0.5 * quadruplet_by_hand(MARGINS) == pytest.approx(loss.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from torch import Tensor
 from core.bank import PrototypeBank
 from core.classifier import Certainty, NearestClassMean
 from core.errors import SnapshotError
-from core.incremental_session import IncrementalConfig, incremental_session
+from core.incremental_session import IncrementalConfig
+from core.refinement import SessionImages, refine
+from core.scatter import Scatter
 from core.snapshot import LARGEST_ABOUT, fingerprint, from_bytes, to_bytes
 from core.space import METRICS, Metric, Space, Whitening
 from core.state import LearnerState, with_weights
@@ -46,13 +48,15 @@ def small_state(metric: Metric = "whitened") -> LearnerState:
 STATE = small_state()
 BASE = {"tail.a": torch.zeros(3, 2), "tail.b": torch.zeros(2, 2)}
 WHOLE, DELTA = to_bytes(STATE), to_bytes(STATE, BASE)
+SCATTERED = replace(STATE, scatter=Scatter(torch.randn(3, 4, generator=torch.Generator().manual_seed(5)), 11))
 
 
 @pytest.fixture(scope="module")
 def refined(world: Any, gentle: IncrementalConfig, activations: Draw) -> LearnerState:
     """The base state after one real session."""
     shots = activations([30, 2], 3, seed=11)
-    return incremental_session(world.network, world.state, shots, replace(gentle, epochs=1)).state
+    config = replace(gentle, epochs=1, episodes=4, refit=True)
+    return refine(world.network, world.state, SessionImages(shots), config, judge=None).state
 
 
 # Round trips
@@ -201,6 +205,32 @@ def test_snapshots_of_an_earlier_release_are_read(bits: Bits) -> None:
     assert json.loads(bytes(load(whole)["about"].tolist()))["format"] == "protoquad-snapshot-1"
 
 
+def test_the_scatter_comes_back(bits: Bits) -> None:
+    """Whole or as a difference, every bit of it and its number of deviations."""
+    for restored in (from_bytes(to_bytes(SCATTERED)), from_bytes(to_bytes(SCATTERED, BASE), BASE)):
+        assert bits(restored) == bits(SCATTERED)
+        assert restored.scatter is not None
+        assert restored.scatter.freedom == 11
+
+
+def test_an_empty_scatter_is_not_the_same_as_none() -> None:
+    """One image of each class in one view: the scatter is known, and it is nothing."""
+    nothing = replace(STATE, scatter=Scatter(torch.zeros(0, 4), 0))
+
+    restored = from_bytes(to_bytes(nothing))
+
+    assert restored.scatter is not None
+    assert (tuple(restored.scatter.factor.shape), restored.scatter.freedom) == ((0, 4), 0)
+    assert from_bytes(to_bytes(STATE)).scatter is None
+
+
+def test_only_a_state_with_a_scatter_needs_the_second_format() -> None:
+    """Without one, earlier releases read it."""
+    formats = [json.loads(bytes(load(to_bytes(state))["about"].tolist()))["format"] for state in (STATE, SCATTERED)]
+
+    assert formats == ["protoquad-snapshot-1", "protoquad-snapshot-2"]
+
+
 # What is refused on writing
 
 
@@ -293,10 +323,10 @@ def test_damaged_bytes_are_refused_or_read_as_a_whole_state(damage: list[tuple[i
     [
         (
             {"format": "protoquad-snapshot-3"},
-            "is protoquad-snapshot-1, not 'protoquad-snap",
+            "is protoquad-snapshot-1 or protoquad-snapshot-2, not 'protoquad-snap",
         ),
-        ({"format": ["protoquad-snapshot-1"]}, "is protoquad-snapshot-1, not"),
-        ({"format": ...}, "is protoquad-snapshot-1, not None"),
+        ({"format": ["protoquad-snapshot-1"]}, "is protoquad-snapshot-1 or protoquad-snapshot-2, not"),
+        ({"format": ...}, "is protoquad-snapshot-1 or protoquad-snapshot-2, not None"),
         ({"temperature": ...}, "a snapshot has the fields"),
         ({"metric": "manhattan"}, "metric 'manhattan' is not one of"),
         ({"metric": ["cosine"]}, "metric .* is not one of"),
@@ -321,6 +351,51 @@ def test_a_description_that_is_not_true_is_refused(facts: dict[str, Any], messag
     """Every fact in it is checked against what is there."""
     with pytest.raises(SnapshotError, match=message):
         from_bytes(told(DELTA, **facts), BASE)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"freedom": ...}, "a snapshot has the fields"),
+        ({"freedom": -1}, "no number of deviations"),
+        ({"freedom": 2**53}, "no number of deviations"),
+        ({"freedom": 11.0}, "no number of deviations"),
+        ({"freedom": True}, "no number of deviations"),
+        ({"freedom": None}, "no number of deviations"),
+        ({"format": "protoquad-snapshot-1"}, "a snapshot has the fields"),
+        ({"format": "protoquad-snapshot-1", "freedom": ...}, "1 tensors that do not belong to it"),
+    ],
+)
+def test_a_scatter_that_is_described_wrongly_is_refused(facts: dict[str, Any], message: str) -> None:
+    """How many deviations it comes from is a whole number, and it belongs to the second format only."""
+    with pytest.raises(SnapshotError, match=message):
+        from_bytes(told(to_bytes(SCATTERED), **facts))
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
+        torch.ones(3, 5),
+        torch.ones(5, 4),  # more rows than dimensions
+        torch.ones(4),
+        torch.tensor(1.0),
+        torch.ones(3, 4, dtype=torch.float64),
+        torch.full((3, 4), torch.nan),
+        torch.full((3, 4), torch.inf),
+    ],
+)
+def test_a_scatter_that_does_not_fit_is_refused(factor: Tensor) -> None:
+    """By its shape, its type, or numbers that cannot be."""
+    data = changed(to_bytes(SCATTERED), lambda tensors: tensors.update(scatter=factor))
+
+    with pytest.raises(SnapshotError, match="incomplete or inconsistent"):
+        from_bytes(data)
+
+
+def test_a_missing_scatter_is_refused() -> None:
+    """The second format has one."""
+    with pytest.raises(SnapshotError, match="incomplete or inconsistent"):
+        from_bytes(changed(to_bytes(SCATTERED), lambda tensors: tensors.pop("scatter")))
 
 
 @pytest.mark.parametrize(

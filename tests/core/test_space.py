@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from core.space import METRICS, Metric, Space, Whitening, class_means, euclidean, fit_space, power_normalised
+from core.scatter import fit_space
+from core.space import METRICS, Metric, Space, SpaceChange, Whitening, class_means, euclidean, power_normalised
 
 DIM = 6
 LABELS = torch.tensor([60] * 80 + [7] * 50 + [1000] * 70)  # uneven, and not numbered from zero
@@ -47,7 +49,7 @@ def within_class_covariance(vectors: Tensor, labels: Tensor) -> np.ndarray:
 
 
 def powered_by_hand(vector: list[float]) -> list[float]:
-    roots = [math.sqrt(max(number, 1e-8)) for number in vector]
+    roots = [math.copysign(math.sqrt(max(abs(number), 1e-8)), number) for number in vector]
     return [root / math.hypot(*roots) for root in roots]
 
 
@@ -84,7 +86,7 @@ def test_cosine_distances_look_at_directions() -> None:
 
 
 def test_power_cosine_takes_roots_before_directions() -> None:
-    """One minus the cosine between square roots, negative features counting as zero."""
+    """One minus the cosine between square roots, each with the sign of its feature."""
     queries, targets, space = some_vectors(4, 0), some_vectors(3, 1), Space("power-cosine")
 
     distances = space.distances(space.embed(queries), space.embed(targets))
@@ -92,6 +94,30 @@ def test_power_cosine_takes_roots_before_directions() -> None:
     roots = [powered_by_hand(target) for target in targets.tolist()]
     expected = [[cosine_distance(powered_by_hand(query), root) for root in roots] for query in queries.tolist()]
     assert expected == [pytest.approx(row, abs=1e-5) for row in distances.tolist()]
+
+
+def test_roots_of_features_that_are_never_negative_are_what_they_were() -> None:
+    """Bit for bit, with their slopes: versions stored before features could be negative answer as before."""
+    features = some_vectors(50, 0).abs()
+    features[:, ::3] = 0
+    features[:, 1::3] *= 1e-9
+
+    now, before = features.clone().requires_grad_(), features.clone().requires_grad_()
+    found, expected = power_normalised(now), F.normalize(before.clamp_min(1e-8).sqrt(), dim=-1)
+    weights = some_vectors(50, 1)
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+
+    assert torch.equal(found, expected)
+    assert torch.equal(now.grad, before.grad)
+
+
+def test_opposite_features_have_opposite_embeddings() -> None:
+    """The sign of a feature says as much as its size."""
+    features = some_vectors(4, 0)
+
+    assert (features < 0).any()
+    assert torch.equal(power_normalised(-features), -power_normalised(features))
 
 
 def test_whitened_distances_are_cosines_after_the_projection() -> None:
@@ -314,3 +340,59 @@ def test_moving_a_space_moves_its_whitening() -> None:
     assert moved.whitening is not None
     assert torch.equal(space.embed(features_of(LABELS)), moved.embed(features_of(LABELS)))
     assert Space("cosine").to(torch.device("cpu")).metric == "cosine"
+
+
+# Signs
+
+
+def test_power_normalisation_keeps_signs() -> None:
+    """Opposite features are opposite, and a feature and its negative are not the same."""
+    features = some_vectors(5, 0)
+
+    assert torch.allclose(-power_normalised(features), power_normalised(-features), atol=1e-6)
+    assert torch.equal(features.sign(), power_normalised(features).sign())
+
+
+# From one space to another
+
+
+def whitened_otherwise() -> Space:
+    labels = torch.tensor([1, 2, 3]).repeat_interleave(4)
+    return fit_space("whitened", features_of(labels, seed=7), labels, shrink=0.3)
+
+
+SPACES = {"unwhitened": Space("whitened"), "whitened": fitted(), "whitened otherwise": whitened_otherwise()}
+
+
+@pytest.mark.parametrize("old", SPACES)
+@pytest.mark.parametrize("new", SPACES)
+def test_a_change_of_space_equals_embedding_anew(old: str, new: str) -> None:
+    """Embeddings of any shape and the means of them, with no feature at hand."""
+    features = features_of(LABELS, seed=3)
+    start, end = SPACES[old].embed(features), SPACES[new].embed(features)
+    change = SpaceChange(SPACES[old], SPACES[new])
+
+    assert torch.allclose(end, change.points(start), atol=1e-4)
+    assert torch.allclose(class_means(end, LABELS)[0], change.points(class_means(start, LABELS)[0]), atol=1e-4)
+    assert torch.allclose(end[0] - end[1], change.directions(start[0] - start[1]), atol=1e-4)
+
+
+@pytest.mark.parametrize("old", SPACES)
+@pytest.mark.parametrize("new", SPACES)
+def test_a_change_and_its_return_is_no_change(old: str, new: str) -> None:
+    """Nothing is lost on the way."""
+    embeddings = SPACES[old].embed(features_of(LABELS[::10]))
+
+    there = SpaceChange(SPACES[old], SPACES[new]).points(embeddings)
+
+    assert torch.allclose(embeddings, SpaceChange(SPACES[new], SPACES[old]).points(there), atol=1e-4)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_same_space_changes_no_bit(metric: Metric) -> None:
+    """Metrics that need no fitting never move."""
+    embeddings = some_vectors(5, 0)
+    space = fitted(metric)
+
+    assert torch.equal(embeddings, SpaceChange(space, space).points(embeddings))
+    assert torch.equal(embeddings, SpaceChange(Space(metric), Space(metric)).directions(embeddings))

@@ -23,7 +23,7 @@ from core.guard import Measure, Verdict
 from core.state import weights_of, with_weights
 from engine.pretrained import as_it_comes
 from learners.archive_import import checked
-from learners.loading import classifier_of_version, learner_of_version, weights_of_version
+from learners.loading import classifier_of_version, learner_of_version, untaught, weights_of_version
 from migrations import schema
 from service.schemas import ClassBody, VersionBody
 from store import archive, catalogue
@@ -114,7 +114,7 @@ def require_working(database: Database) -> None:
         bodies += [ClassBody.of(row, known=True).model_dump_json() for row in db.scalars(select(ClassRow))]
         assert not any("NaN" in body for body in bodies)
         for version in (row for row in rows if row.kept):
-            network = weights_of_version(db, weights_of(own, "tail"), version)
+            network = weights_of_version(db, untaught(own.name, weights_of(own, "tail"), own.dim), version)
             carrier = with_weights(own, network.weights)
             assert torch.isfinite(learner_of_version(db, own, version, network).bank.copies).all()
             answering, _ = classifier_of_version(db, version, network.space, own.dim)

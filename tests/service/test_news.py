@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from messaging.notifier import make_notifier
+from tests.service.conftest import QUICK
 from tests.unanswering import unanswering
 from workers.session_worker import SessionWorker
 
@@ -68,7 +69,7 @@ def test_every_change_is_known_to_the_other_replica_within_a_second(pair: Pair) 
     red, _ = here.taught("red", "green")
     pair.agree("class", lambda there: there.labels("red", "green") == ["red", "green"])
     with closing(make_notifier(settings.broker_url)) as telling:
-        assert SessionWorker(here.service.database, settings, "test", notifier=telling).run_next()
+        assert SessionWorker(here.service.database, settings, "test", config=QUICK, notifier=telling).run_next()
         refined = here.version
         pair.agree("promoted version", lambda there: there.predict("red")["version"] == refined)
     here.activate(2)

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from core.guard import judge
+from core.guard import CONFIDENCE, judge
 from learners.refined_version import RefinedVersion
+from learners.refining import SessionConfig
 from tests.service.conftest import QUICK
 
 Until = Callable[[Callable[[], Any], str], None]
@@ -60,17 +61,21 @@ def test_a_session_refines_the_classes_that_wait(learner: Any) -> None:
 
 def test_a_refined_version_is_measured_on_what_was_known_before(learner: Any) -> None:
     """Accuracy on old and new classes, and what was forgotten, in percent and points."""
+    gated = learner.service.make_worker(SessionConfig(augmented=2))
     learner.taught("red", "green", "blue")
-    first = learner.get(f"/versions/{learner.refine()['version']}")
-    learner.taught("yellow")
+    first = learner.get(f"/versions/{learner.refine(gated)['version']}")
+    learner.taught("yellow", "violet")
 
-    second = learner.get(f"/versions/{learner.refine()['version']}")
+    second = learner.get(f"/versions/{learner.refine(gated)['version']}")
 
     assert (first["accuracy"]["old"], first["forgetting"]) == (None, None)
     assert 0 <= first["accuracy"]["new"] <= 100
     assert 80 <= second["accuracy"]["old"] <= 100
     assert second["forgetting"] == second["details"]["accuracy_before"]["old"] - second["accuracy"]["old"]
-    assert second["details"]["reason"] == "no loss beyond the tolerance"
+    assert second["details"]["accuracy_before"]["new"] is not None
+    gain, error = second["details"]["gain"], second["details"]["gain_error"]
+    assert (second["verdict"] == "promoted") == (gain > CONFIDENCE * error)
+    assert f"by {gain:.3f} ± {error:.3f} in log-probability" in second["details"]["reason"]
 
 
 def test_a_session_too_strict_to_pass_is_rejected_by_its_measurements(learner: Any) -> None:
@@ -79,7 +84,8 @@ def test_a_session_too_strict_to_pass_is_rejected_by_its_measurements(learner: A
     learner.refine()
     learner.taught("yellow")
     head = learner.version
-    strict = replace(QUICK, judge=partial(judge, tolerance=-1.0))
+    searching = replace(QUICK.incremental, search=True)
+    strict = replace(QUICK, incremental=searching, judge=partial(judge, tolerance=-1.0))
 
     session = learner.refine(learner.service.make_worker(strict))
 

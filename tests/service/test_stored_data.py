@@ -8,6 +8,7 @@ them with a base session, with classes taught, shown more shots, renamed and del
 import json
 import lzma
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +16,42 @@ import httpx
 import pytest
 from sqlalchemy import update
 
+from learners.refining import Claim, SessionConfig, read_material
 from migrations import schema
+from store import catalogue
 from store.database import Database, now
-from store.models import IdempotencyKey
+from store.models import IdempotencyKey, SessionId
 from tests.painted import picture
-from tests.service.conftest import running_service
+from tests.service.conftest import Learner, Service, promoted, running_service
 
 DATA = Path(__file__).parent.parent / "data"
 STORED = json.loads((DATA / "stored-answers.json").read_text())
 ROUNDING = 2e-6  # of six decimals; other processors may also add in another order
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    home = tmp_path_factory.mktemp("stored")
+@contextmanager
+def running_on_a_copy(home: Path) -> Iterator[Service]:
     (home / "protoquad.db").write_bytes(lzma.decompress((DATA / "stored-home.db.xz").read_bytes()))
     database = Database(f"sqlite:///{home / 'protoquad.db'}")
     schema.upgrade(database)
     with database.write() as db:
         db.execute(update(IdempotencyKey).values(created_at=now(db)))  # else they have expired
     with running_service(database, home) as service:
-        yield service.http
+        yield service
     database.close()
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with running_on_a_copy(tmp_path_factory.mktemp("stored")) as service:
+        yield service.http
+
+
+@pytest.fixture
+def going_on(tmp_path: Path) -> Iterator[Service]:
+    """The service on a copy of the folder that may be changed."""
+    with running_on_a_copy(tmp_path) as service:
+        yield service
 
 
 def prefix(model: str) -> str:
@@ -81,3 +96,51 @@ def test_an_answer_that_was_remembered_is_given_again(client: httpx.Client) -> N
 
     assert answer.status_code == 202
     assert (answer.json()["class"]["id"], answer.json()["version"]) == (gnu["id"], gnu["since"])
+
+
+BASE_CLASSES = {"default": set[int](), "based": {1, 2, 3}}
+
+
+@pytest.mark.parametrize("model", list(STORED["models"]))
+def test_it_can_be_taught_and_refined_further(going_on: Service, model: str) -> None:
+    """Old and new classes are known after two sessions; what was served before them is still answered the same."""
+    learner = going_on.learner(model)
+    known = [one["name"] for one in learner.get("/classes")["items"]]
+    looks = [name.removeprefix("sea ") for name in known]  # renamed after it was taught
+    worker = going_on.make_worker(SessionConfig(augmented=2, judge=promoted))  # learns as a deployment does
+    before, answers = learner.version, asked(learner, looks, learner.version)
+
+    for name in ("hen", "yak"):
+        files = [("shots", (f"{i}.png", picture(name, i), "image/png")) for i in range(5)]
+        learner.post("/classes", data={"name": name}, files=files).raise_for_status()
+        session = learner.refine(worker)
+        assert (session["status"], session["verdict"]) == ("succeeded", "promoted"), session
+
+    newest = asked(learner, [*looks, "hen", "yak"], learner.version)
+    assert [found["top"][0]["label"] for found in newest] == [*known, "hen", "yak"]
+    assert asked(learner, looks, before) == answers
+
+
+def asked(learner: Learner, looks: list[str], version: int) -> list[Any]:
+    """Of one image at a time: kernels for batches of other sizes round differently in the last digit."""
+    return [_one_asked(learner, name, version) for name in looks]
+
+
+def _one_asked(learner: Learner, name: str, version: int) -> Any:
+    files = [("images", (f"{name}.png", picture(name, 99), "image/png"))]
+    answer = learner.post("/predict", params={"version": version}, files=files)
+    return answer.raise_for_status().json()["predictions"][0]
+
+
+@pytest.mark.parametrize("model", list(STORED["models"]))
+def test_only_taught_classes_are_replayed_from_it(going_on: Service, model: str) -> None:
+    """Of the classes of a base session no training image is stored: their guard images are measured on."""
+    worker = going_on.make_worker()
+    with going_on.database.read() as db:
+        row = catalogue.get(db, model)
+    living = {one["id"] for one in STORED["models"][model]["classes"]["items"]}
+
+    material = read_material(going_on.database, worker.backbones, Claim(SessionId(1), 1, row.id, None), worker.settings)
+
+    assert {image.class_id for image in material.replay} == living - BASE_CLASSES[model]
+    assert {image.class_id for image in material.guard} == BASE_CLASSES[model]

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from core.guard import Measure, Verdict
+from core.guard import Measured, Verdict
 from tests.service.conftest import QUICK
 
 Draw = Callable[..., bytes]
 
 
-def worse(before: Measure, after: Measure) -> Verdict:
-    return Verdict(False, "worse than before", before, after)
+def worse(before: Measured, after: Measured) -> Verdict:
+    return Verdict(False, "worse than before", before.accuracy, after.accuracy)
 
 
 def a_picture(draw: Draw) -> dict[str, bytes]:

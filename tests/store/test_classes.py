@@ -238,3 +238,23 @@ def test_the_guard_set_does_not_depend_on_the_order_of_storing(db: Session, mode
     assert chosen[0] == chosen[1] == chosen[2]
     assert len(chosen[0]) == 6
     assert db.execute(select(func.count()).select_from(Shot)).scalar_one() == 36
+
+
+def test_classes_with_all_of_their_shots_stored_are_told_from_those_of_a_base_session(
+    db: Session, model: Model
+) -> None:
+    """Of a base class nothing is stored, or only what it was shown later; what was deleted is gone."""
+    wren, jay, gone = (classes.add(db, model, name, shots=2, since=ONE) for name in ("wren", "jay", "gone"))
+    base = classes.add(db, model, "robin", shots=30, since=ONE, status="learned")
+    shown_more = classes.add(db, model, "heron", shots=31, since=ONE, status="learned")
+    other = catalogue.create(db, "cars", "resnet18", 1.0)
+    van = classes.add(db, other, "van", shots=1, since=ONE)
+    for row, count in ((wren, 2), (jay, 2), (gone, 2), (shown_more, 1), (van, 1)):
+        classes.add_shots(db, row.model_id, row.id, [f"{row.name} {number}".encode() for number in range(count)])
+    classes.erase(db, model.id, gone.id)
+    asked = ids([wren, jay, gone, base, shown_more])
+
+    assert classes.wholly_stored(db, model.id, asked, 4) == ids([wren, jay])
+    assert classes.wholly_stored(db, model.id, asked, 3) == []  # all or none: a part would be learned better
+    assert classes.wholly_stored(db, model.id, [jay.id], 3) == [jay.id]
+    assert classes.wholly_stored(db, model.id, [], 3) == []
