@@ -6,6 +6,8 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/pip install --quiet --constraint constraints.txt
 ROUNDS ?= 200
 SEED   ?= 1
+# Tests start many processes: bytecode is kept, whatever the environment says, or each would compile all sources again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help install check test test-fast test-faults test-hostile run demo bench compose-env compose-test clean
@@ -28,10 +30,10 @@ check: $(READY) ## Check style, types and import rules
 	$(BIN)/lint-imports
 
 test: $(READY) ## Run all tests, two processes in parallel
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	$(PYTEST)
 
 test-fast: $(READY) ## Run the fast tests only
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-faults: $(READY) ## Inject faults into real processes and check the results: make test-faults ROUNDS=200 SEED=1
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --rounds $(ROUNDS) --seed $(SEED)

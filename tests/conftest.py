@@ -20,6 +20,7 @@ from tests.redis_server import RedisServer
 SLOW = (
     *("bench", "deploy", "docs", "faults", "hostile", "messaging", "migrations", "protoquad", "workers"),
     *("core/test_image_cost", "core/test_torchvision_ops", "engine/test_avx2_kernels", "engine/test_compiled_backbone"),
+    *("engine/test_backbone_graphs", "service/test_other_backbones"),
     *("engine/test_decoder_process", "engine/test_engines", "engine/test_graph_template", "engine/test_preparation"),
     *("service/test_cancellation", "service/test_limits", "service/test_session_watch", "store/test_archive"),
     *("core/test_base_session", "core/test_guard", "service/test_auth"),
@@ -30,8 +31,10 @@ SLOW = (
 )
 
 
-# Tests of what happens in memory and over HTTP: one database is enough for them.
+# Tests of what happens in memory and over HTTP: one database is enough for them. The rows behind them are tested on
+# both in `store` and `learners`; whole stories, sessions, replicas and outages are tested over HTTP on both.
 ON_SQLITE = (
+    *("service/test_classes.py", "service/test_models", "service/test_scopes", "service/test_versions"),
     *("service/test_hot_swap", "service/test_loading", "service/test_predict", "service/test_schema"),
     *("service/test_exposition", "service/test_session_watch"),
 )

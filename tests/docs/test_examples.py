@@ -83,7 +83,7 @@ def test_the_examples_of_the_http_page_work_line_by_line(service: Service, start
     assert {line for line, text in printed.items() if not text} == {line for line in printed if "DELETE" in line}
     assert {line: answer for line, answer in answers.items() if "title" in answer} == {}
     labels = [answer["predictions"][0]["top"][0]["label"] for line, answer in answers.items() if "/predict" in line]
-    assert labels == ["fish", "fish", "fish", "mug"]
+    assert labels == ["fish", "fish", "fish", "fish", "mug"]
 
 
 def test_the_python_example_works(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,7 +55,8 @@ class Friend:
             thread.join(SECONDS_TO_GIVE_UP + 5)
 
     def _ask(self, waited: Waited, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> None:
-        while not self._over.wait(SECONDS_BETWEEN):
+        over = False
+        while not over:
             began = time.perf_counter()
             connection = http.client.HTTPConnection(self.host, self.port, timeout=SECONDS_TO_GIVE_UP)
             try:
@@ -68,3 +69,4 @@ class Friend:
             finally:
                 connection.close()
             waited.seconds.append(time.perf_counter() - began)
+            over = self._over.wait(SECONDS_BETWEEN)

@@ -1,20 +1,20 @@
 """One attack after another on a real service, each judged by what a friendly client saw of it meanwhile."""
 
-import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import psutil
 
+from migrations import schema
+from store import api_keys
+from store.database import Database
+from tests.hostile.attackers_process import AttackersProcess
 from tests.hostile.attacks import ATTACKS
 from tests.hostile.friend import Friend
 from tests.processes import Service, picture
@@ -56,10 +56,9 @@ class Report:
 class Besieged:
     """A service with keys, two classes and a dozen versions."""
 
-    def __init__(self, home: Path, **settings: str) -> None:
-        environment = {"PROTOQUAD_HOME": str(home), "PROTOQUAD_WORKER": "false", **settings}
-        self.key, self.attackers_key = self._key(environment), self._key(environment)
-        self.service = Service(environment)
+    def __init__(self, home: Path, seconds_of_quiet: float = 4, **settings: str) -> None:
+        self.key, self.attackers_key = _two_keys(home)
+        self.service = Service({"PROTOQUAD_HOME": str(home), "PROTOQUAD_WORKER": "false", **settings})
         self.service.client.headers["Authorization"] = f"Bearer {self.key}"
         for colour in ("red", "blue"):
             taught = self.service.teach(colour, colour)
@@ -70,28 +69,17 @@ class Besieged:
         self.process = psutil.Process(self.service.process.pid)
         address = httpx.URL(self.service.url)
         self.host, self.port = address.host, address.port or 80
+        self.attacker = AttackersProcess(self.host, self.port, home / "attacker.log")
         with self._friend() as friend:
-            time.sleep(4)
+            time.sleep(seconds_of_quiet)
         self.quiet = friend.predict.p99
         assert set(friend.predict.answers) == {"200"}, friend.predict.answers
-
-    @staticmethod
-    def _key(environment: dict[str, str]) -> str:
-        """Of a caller that may do everything; the database is made if there is none."""
-        for command in (["migrate"], ["keys", "create", "test"]):
-            done = subprocess.run(
-                [sys.executable, "-m", "protoquad", *command],
-                env={**os.environ, **environment},
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-        return done.stdout.strip()
 
     def _friend(self) -> Friend:
         return Friend(self.host, self.port, self.key, picture("red", 3))
 
     def close(self) -> None:
+        self.attacker.close()
         self.service.close()
 
     def memory(self) -> int:
@@ -102,32 +90,15 @@ class Besieged:
         return sum(one.status == psutil.CONN_ESTABLISHED for one in self.process.net_connections(kind="tcp"))
 
     def suffer(self, name: str, seconds: float, scale: float, bounds: Bounds) -> Report:
-        with self._attacker(name, seconds, scale) as attacker:
-            before = self.memory()
-            with self._peak() as peak, self._friend() as friend:
-                said, complaint = attacker.communicate("go\n", timeout=seconds + 120)
-        assert attacker.returncode == 0, complaint[-2000:]
-        answers = Counter(json.loads(said))
+        self.attacker.get_ready(name, seconds, scale, self.attackers_key if ATTACKS[name].known else "")
+        before = self.memory()
+        with self._peak() as peak, self._friend() as friend:
+            answers = self.attacker.attack(seconds)
         quiet = max(self.quiet, bounds.least_quiet)
         faults = list(self._faults(friend, answers, peak[0] - before, quiet, bounds))
         if not self._quiet_again():
             faults.append(f"{self.connections()} connections are open {SECONDS_TO_CLOSE:g} s later")
         return Report(name, friend.livez.longest, friend.predict.longest, quiet, peak[0] - before, answers, faults)
-
-    @contextmanager
-    def _attacker(self, name: str, seconds: float, scale: float) -> "Iterator[subprocess.Popen[str]]":
-        """A process of its own, ready to begin: the friend's time is not the attacker's."""
-        key = self.attackers_key if ATTACKS[name].known else ""
-        arguments = [name, self.host, str(self.port), str(seconds), str(scale), key]
-        command = [sys.executable, "-m", "tests.hostile.attacker", *arguments]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as attacker:
-            try:
-                assert attacker.stdout is not None
-                assert attacker.stdout.readline() == "ready\n"
-                yield attacker
-            finally:
-                attacker.kill()
 
     @staticmethod
     def _faults(friend: Friend, answers: Counter[str], memory: int, quiet: float, bounds: Bounds) -> Iterator[str]:
@@ -147,7 +118,7 @@ class Besieged:
     def _quiet_again(self) -> bool:
         deadline = time.monotonic() + SECONDS_TO_CLOSE
         while self.connections() and time.monotonic() < deadline:
-            time.sleep(0.2)
+            time.sleep(0.05)
         return not self.connections()
 
     @contextmanager
@@ -163,6 +134,14 @@ class Besieged:
         yield most
         over.set()
         thread.join()
+
+
+def _two_keys(home: Path) -> list[str]:
+    """Of callers that may do everything, in a database that is made for them."""
+    with closing(Database(f"sqlite:///{home / 'protoquad.db'}")) as database:
+        schema.upgrade(database)
+        with database.write() as db:
+            return [api_keys.create(db, name, ["admin"]) for name in ("friend", "attacker")]
 
 
 def _resident(process: psutil.Process) -> int:

@@ -8,7 +8,8 @@ import pytest
 from tests.hostile.attacks import ATTACKS
 from tests.hostile.judging import Besieged, Bounds
 
-SECONDS = 1.0
+SECONDS = 0.5  # a large body may be cut off by then; `make test-hostile` sends them whole
+SECONDS_OF_QUIET = 1.0
 SCALE = 0.25
 BOUNDS = Bounds(livez=1.5, times_quiet=8, least_quiet=0.25)
 QUICK = {"PROTOQUAD_HEAD_SECONDS": "1", "PROTOQUAD_BODY_SECONDS": "3"}
@@ -17,7 +18,7 @@ QUICK = {"PROTOQUAD_HEAD_SECONDS": "1", "PROTOQUAD_BODY_SECONDS": "3"}
 @pytest.fixture(scope="module")
 def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
     home: Path = tmp_path_factory.mktemp("besieged") / "home"
-    service = Besieged(home, **QUICK)
+    service = Besieged(home, SECONDS_OF_QUIET, **QUICK)
     yield service
     service.close()
 

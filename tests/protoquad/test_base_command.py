@@ -9,10 +9,13 @@ import pytest
 import torch
 import typer
 from click.testing import Result
+from safetensors.torch import load, save_file
 from sqlalchemy import select
 from typer.testing import CliRunner
 
+from core.backbones.resnet import CifarResNet
 from core.progress import Progress, Report
+from core.torchvision_ops import make_torchvision_importable
 from engine.backbone_cache import BackboneCache
 from engine.version_cache import VersionCache
 from learners.stored_images import views_of
@@ -24,6 +27,9 @@ from store.bank_rows import PrototypeRow
 from store.database import Database
 from store.models import Model, VersionNumber
 from tests.painted import paint, picture
+
+make_torchvision_importable()
+import timm  # noqa: E402
 
 RED_BLUE = {"red": 4, "blue": 4}
 SMALL = ("--backbone", "resnet32", "--epochs", "1")
@@ -106,6 +112,31 @@ def test_a_folder_becomes_a_model(database: Database, pictures: Path, monkeypatc
         model = catalogue.get(db, "colours")
         assert (model.backbone, model.head) == ("resnet32", 1)
         assert classes.names(db, model.id) == {1: "blue", 2: "red"}
+
+
+def test_a_pair_from_weight_files_learns_a_folder(
+    own_database: Database, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both networks count as pretrained, so both tails are trained on activations; the version can be served."""
+    (tmp_path / "weights").mkdir()
+    save_file(CifarResNet(blocks=5).state_dict(), tmp_path / "weights" / "resnet32.safetensors")
+    vit = timm.create_model("test_vit", num_classes=0)
+    save_file(vit.state_dict(), tmp_path / "weights" / "timm:test_vit.safetensors")
+    monkeypatch.setenv("PROTOQUAD_WEIGHTS", str(tmp_path / "weights"))
+
+    result = run(pictures, "--backbone", "resnet32+timm:test_vit", "--epochs", "1")
+
+    assert result.exit_code == 0, result.output
+    assert "version 1 of model 'default': 2 classes from 8 images" in result.stdout
+    backbones = BackboneCache(torch.device("cpu"), "torch", tmp_path, weights=tmp_path / "weights")
+    loaded = VersionCache(VersionLoader(own_database, backbones)).active("default")
+    with own_database.read() as db:
+        stored = versions.weights(db, loaded.model_id, VersionNumber(1))
+    assert stored is not None
+    assert {name.split(".")[2] for name in load(stored) if name.startswith("weights.tail")} == {"first", "second"}
+    assert not [name for name in load(stored) if "trunk" in name]
+    view = views_of(picture("red", 0), loaded.network.framing, augmented=0)
+    assert loaded.network.tail(loaded.network.trunk(view)).shape == (1, 128)
 
 
 def test_files_that_are_no_pictures_are_listed(pictures: Path) -> None:

@@ -72,11 +72,12 @@ def _killed_while_teaching(teaching: Teaching, victim: str, moment: float, resta
     thread.start()
     teaching.begun.wait(60)
     threading.Event().wait(moment)  # the moment is what is tested: any will do
+    (worker,) = eventually(lambda: _workers(service))
     if victim == "api":
         service.kill()
+        eventually(lambda: not _runs(worker))  # nobody is left to stop it, so it looks for itself
     else:
-        eventually(lambda: _workers(service))
-        _workers(service)[0].kill()
+        worker.kill()
         eventually(lambda: len(teaching.acknowledged) > 3)
         teaching.stopped.set()
     thread.join(60)
@@ -84,7 +85,14 @@ def _killed_while_teaching(teaching: Teaching, victim: str, moment: float, resta
 
 
 def _workers(service: Service) -> list[psutil.Process]:
-    return psutil.Process(service.process.pid).children()
+    return [child for child in psutil.Process(service.process.pid).children() if "worker" in child.cmdline()]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _sessions_are_over(service: Service) -> None:

@@ -4,19 +4,19 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from click.testing import Result
 
-from tests.processes import Running, Service, eventually, picture
+from tests.processes import Running, Service, eventually
 
 Start = Callable[..., Service]
 Run = Callable[..., Running]
+Invoke = Callable[..., Result]
 
 
 def test_a_class_is_taught_refined_by_the_worker_and_there_after_a_restart(start: Start) -> None:
@@ -59,6 +59,7 @@ def test_told_to_stop_it_answers_what_is_in_flight_and_leaves_no_process(start: 
     assert service.process.wait(60) == 0
     assert children
     assert not [child for child in children if child.is_running()]
+    assert all({"event", "level", "timestamp"} <= set(line) for line in service.lines)  # a collector can read them
 
 
 def test_an_event_stream_does_not_hold_up_the_end(start: Start) -> None:
@@ -77,7 +78,7 @@ def test_an_event_stream_does_not_hold_up_the_end(start: Start) -> None:
 
 def test_a_second_service_on_the_same_home_says_so_and_stops(start: Start, run: Run) -> None:
     """Two of them would share nothing but a database."""
-    service = start()
+    service = start(PROTOQUAD_WORKER="false")
 
     second = run("serve", "--port", "0")
 
@@ -86,34 +87,16 @@ def test_a_second_service_on_the_same_home_says_so_and_stops(start: Start, run: 
 
 
 def test_a_worker_that_ends_is_started_again(start: Start) -> None:
-    """Whatever killed it, sessions go on."""
+    """Whatever killed it, sessions go on; the id of a request finds every line about a class, in both processes."""
     service = start()
     (worker,) = psutil.Process(service.process.pid).children()
     eventually(lambda: any(line["event"] == "worker ready" for line in service.lines))
     worker.kill()
 
     service.wait_for("the worker has ended; starting it again")
-    session = service.teach("red", "red").json()["session"]["id"]
-    assert service.session_over(session)["status"] == "succeeded"
-
-
-def test_a_worker_does_not_outlive_a_service_that_was_killed(start: Start) -> None:
-    """Nobody is left to stop it, so it looks for itself."""
-    service = start()
-    (worker,) = psutil.Process(service.process.pid).children()
-    eventually(lambda: any(line["event"] == "worker ready" for line in service.lines))
-
-    service.kill()
-
-    eventually(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
-
-
-def test_the_id_of_a_request_reaches_the_worker(start: Start) -> None:
-    """One id finds every line about a class, in both processes."""
-    service = start()
     answer = service.teach("red", "red", **{"X-Request-ID": "trace-me-7"})
-    service.session_over(answer.json()["session"]["id"])
-
+    session = answer.json()["session"]["id"]
+    assert service.session_over(session)["status"] == "succeeded"
     events = [line["event"] for line in service.lines if line.get("request_id") == "trace-me-7"]
     assert "request" in events
     assert "session started" in events
@@ -127,35 +110,26 @@ def test_a_public_address_needs_a_key(run: Run) -> None:
     assert "protoquad keys create" in refused.last_words
 
 
-def test_with_a_key_a_public_address_is_served_to_those_who_have_it(tmp_path: Path, start: Start) -> None:
-    """And to nobody else, on the loopback address either."""
-    home = str(tmp_path / "home")
-    command("migrate", home=home)
-    key = command("keys", "create", "camera", "--scope", "predict", home=home).strip()
-    service = start(PROTOQUAD_HOST="0.0.0.0")
-    port = urlsplit(service.url).port
-    service.client.base_url = f"http://127.0.0.1:{port}"
+def test_a_public_address_is_served_to_those_who_have_a_key_for_as_long_as_it_is_valid(
+    tmp_path: Path, start: Start, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strangers are refused on the loopback address too; a revoked key stops working at the next look for news."""
+    monkeypatch.setenv("PROTOQUAD_HOME", str(tmp_path / "home"))
+    invoke("migrate")
+    keys = [invoke("keys", "create", name, "--scope", "predict").stdout.strip() for name in ("old", "new")]
+    service = start(PROTOQUAD_HOST="0.0.0.0", PROTOQUAD_WORKER="false")
+    service.client.base_url = f"http://127.0.0.1:{urlsplit(service.url).port}"
 
-    known = service.client.get("/classes", headers={"Authorization": f"Bearer {key}"})
-    stranger = service.client.get("/classes")
+    def status(path: str, **headers: str) -> int:
+        return service.client.get(path, headers=headers).status_code
 
-    assert known.status_code == 200
-    assert stranger.status_code == 401
-    assert service.client.get("/livez").status_code == 200
-
-
-def test_a_key_that_is_revoked_stops_working_at_once(tmp_path: Path, start: Start) -> None:
-    """Within the time in which a replica looks for news."""
-    home = str(tmp_path / "home")
-    command("migrate", home=home)
-    keys = [command("keys", "create", name, home=home).strip() for name in ("old", "new")]
-    service = start()
-    headers = {"Authorization": f"Bearer {keys[0]}"}
-    assert service.client.get("/classes", headers=headers).status_code == 200
-
-    command("keys", "revoke", keys[0].split("_")[1], home=home)
-
-    eventually(lambda: service.client.get("/classes", headers=headers).status_code == 401)
+    known = {"Authorization": f"Bearer {keys[0]}"}
+    assert status("/classes", **known) == 200
+    assert status("/classes") == 401
+    assert status("/livez") == 200
+    invoke("keys", "revoke", keys[0].split("_")[1])
+    eventually(lambda: status("/classes", **known) == 401)
+    assert status("/classes", Authorization=f"Bearer {keys[1]}") == 200
 
 
 def test_a_port_that_is_taken_is_named(run: Run) -> None:
@@ -169,31 +143,11 @@ def test_a_port_that_is_taken_is_named(run: Run) -> None:
     assert "Traceback" not in refused.last_words
 
 
-def test_a_setting_that_cannot_be_used_is_named(run: Run) -> None:
-    """By the variable that must be changed."""
-    refused = run("serve", PROTOQUAD_MAX_IMAGES="many")
+def test_a_setting_that_cannot_be_used_is_named(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the variable that must be changed; every command reads the settings first."""
+    monkeypatch.setenv("PROTOQUAD_MAX_IMAGES", "many")
 
-    assert refused.process.returncode == 2
-    assert "PROTOQUAD_MAX_IMAGES" in refused.last_words
+    refused = invoke("migrate")
 
-
-def test_on_a_terminal_that_is_none_every_line_is_json(start: Start) -> None:
-    """So that a collector of logs can read them."""
-    service = start()
-    service.client.post("/predict", files=[("images", picture("red", 1))])
-    service.stop()
-
-    assert service.lines
-    assert all({"event", "level", "timestamp"} <= set(line) for line in service.lines)
-
-
-def command(*arguments: str, home: str) -> str:
-    """What a command prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "protoquad", *arguments],
-        env={**os.environ, "PROTOQUAD_HOME": home},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+    assert refused.exit_code == 2
+    assert "PROTOQUAD_MAX_IMAGES" in refused.stderr

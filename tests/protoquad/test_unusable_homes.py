@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
 from migrations import schema
 from store import catalogue
@@ -22,9 +23,8 @@ from tests.painted import paint
 SECONDS = 60
 # Root may read and write whatever the mode says, unless it gives that up.
 AS_IF_NOT_ROOT = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
-ALL = (
-    "serve --port 0",
-    "worker",
+SERVERS = ("serve --port 0", "worker")  # in a process of their own: one that starts after all does not end
+OTHERS = (
     "keys create",
     "keys list",
     "base {images} --epochs 0",
@@ -47,7 +47,12 @@ class Case:
     prefix: tuple[str, ...] = ()
     no_writes: bool = False
 
+    @property
+    def limits_the_process(self) -> bool:
+        return bool(self.prefix) or self.no_writes
 
+
+Ended = tuple[int, str]  # exit code, and what was said on standard error
 Make = Callable[[Path, Path], Case]  # from a folder to work in, and a home that is sound
 
 
@@ -163,34 +168,55 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
-def test_what_cannot_be_used_is_named_in_one_sentence(make: Make, tmp_path: Path, images: Path, sound: Path) -> None:
+def test_what_cannot_be_used_is_named_in_one_sentence(
+    make: Make, tmp_path: Path, images: Path, sound: Path, ended: Callable[[Case, list[str]], list[Ended]]
+) -> None:
     """On standard error, with exit code 2 and without a traceback."""
     case = make(tmp_path, sound)
-    commands = ALL if make is a_damaged_database else (MAKES_ONE, NEEDS_ONE)
+    commands = [*SERVERS, *OTHERS] if make is a_damaged_database else [MAKES_ONE, NEEDS_ONE]
     if case.prefix and subprocess.run([*case.prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("root cannot give up its rights here")
 
-    def run(number: int, command: str) -> subprocess.CompletedProcess[str]:
-        words = command.format(out=tmp_path / f"out-{number}", images=images).split()
-        return subprocess.run(
-            [*case.prefix, sys.executable, "-m", "protoquad", *words],
-            env={**os.environ, "PROTOQUAD_HOME": str(case.home), "PROTOQUAD_BACKBONE": "resnet32", **case.environment},
-            preexec_fn=_forbid_writes if case.no_writes else None,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+    words = [command.format(out=tmp_path / f"out-{number}", images=images) for number, command in enumerate(commands)]
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        ended = list(pool.map(run, range(len(commands)), commands))
+    for command, (code, said) in zip(commands, ended(case, words), strict=True):
+        assert code == 2, (command, said)
+        assert said.startswith("error: "), (command, said)
+        assert said.count("\n") == 1, (command, said)
+        assert case.says in said, (command, said)
+        assert "hunter2" not in said, command
 
-    for command, done in zip(commands, ended, strict=True):
-        assert done.returncode == 2, (command, done.stderr)
-        assert done.stderr.startswith("error: "), command
-        assert done.stderr.count("\n") == 1, (command, done.stderr)
-        assert case.says in done.stderr, command
-        assert "hunter2" not in done.stderr, command
+
+@pytest.fixture
+def ended(invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> Callable[[Case, list[str]], list[Ended]]:
+    """Runs commands in a home, within this process unless that would not do."""
+
+    def run(case: Case, commands: list[str]) -> list[Ended]:
+        environment = {"PROTOQUAD_HOME": str(case.home), "PROTOQUAD_BACKBONE": "resnet32", **case.environment}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        apart = [command for command in commands if case.limits_the_process or command in SERVERS]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = dict(zip(apart, pool.map(lambda command: _apart(case, command), apart), strict=True))
+        for command in commands:
+            if command not in found:
+                result = invoke(*command.split())
+                found[command] = (result.exit_code, result.stderr)
+        return [found[command] for command in commands]
+
+    return run
+
+
+def _apart(case: Case, command: str) -> Ended:
+    done = subprocess.run(
+        [*case.prefix, sys.executable, "-m", "protoquad", *command.split()],
+        preexec_fn=_forbid_writes if case.no_writes else None,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stderr
 
 
 def test_a_lock_that_cannot_be_opened_is_named(sound: Path, tmp_path: Path) -> None:
