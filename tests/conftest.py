@@ -1,5 +1,6 @@
 """Servers for every test that wants one: a database, on SQLite and on PostgreSQL each, and a Redis."""
 
+import gc
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from store.database import Database
 from tests import waiting
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
+
+gc.disable()  # until all tests are collected: modules stay, and looking through them again and again takes seconds
 
 # Files and folders whose tests start processes, compile networks, train for long or wait for time limits.
 SLOW = (
@@ -51,6 +54,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not (on_postgresql and file.startswith(ON_SQLITE)):
             kept.append(item)
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but never examine what was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
