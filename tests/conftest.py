@@ -4,7 +4,6 @@ import gc
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import structlog
 from migrations import schema
 from store.database import Database
 from tests import waiting
+from tests.postgresql_databases import PostgresqlDatabases
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 
@@ -119,19 +119,8 @@ def until() -> Callable[[Callable[[], Any], str], None]:
 
 
 @pytest.fixture(scope="session")
-def _postgresql_databases(postgresql: PostgresqlServer) -> Callable[[bool], str]:
-    """Makes databases, each with a name of its own; migrated ones are copies of one that was migrated."""
-    postgresql.administer("CREATE DATABASE {}", "migrated")
-    _migrate(postgresql.url("migrated"))
-    numbers = count(1)
-
-    def make(migrated: bool) -> str:
-        name = f"test_{next(numbers)}"
-        template = "migrated" if migrated else "template0"
-        postgresql.administer("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, template)
-        return name
-
-    return make
+def _postgresql_databases(postgresql: PostgresqlServer) -> PostgresqlDatabases:
+    return PostgresqlDatabases(postgresql, _migrate)
 
 
 @pytest.fixture(scope="session")
@@ -175,9 +164,10 @@ def database_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -
 
 def _own_postgresql(request: pytest.FixtureRequest, *, migrated: bool) -> Iterator[str]:
     server: PostgresqlServer = request.getfixturevalue("postgresql")  # here, so that no other test starts it
-    name = request.getfixturevalue("_postgresql_databases")(migrated)
+    databases: PostgresqlDatabases = request.getfixturevalue("_postgresql_databases")
+    name = databases.take(migrated=migrated)
     yield server.url(name)
-    server.administer("DROP DATABASE {} WITH (FORCE)", name)
+    databases.give_back(name)
 
 
 @pytest.fixture

@@ -370,7 +370,7 @@ def _own_database(request: pytest.FixtureRequest, backend: str, home: Path) -> s
     if backend == "sqlite":
         shutil.copyfile(request.getfixturevalue("_migrated_file"), home / "protoquad.db")
         return f"sqlite:///{home / 'protoquad.db'}"
-    name: str = request.getfixturevalue("_postgresql_databases")(True)
+    name: str = request.getfixturevalue("_postgresql_databases").take(migrated=True)
     url: str = request.getfixturevalue("postgresql").url(name)
     return url
 
