@@ -17,18 +17,18 @@ def test_teach_predict_refine_roll_back_and_delete(start: Callable[..., Any], na
     learner = service.learner(name)
 
     taught = learner.taught(*LOOKS)
-    provisional = learner.predict(*LOOKS, "stripes")
+    provisional = learner.predict_one_by_one(*LOOKS, "stripes")
     assert [found["label"] for found in provisional["predictions"]] == [*LOOKS, None]
     assert provisional["version"] == 5
 
     session = learner.refine()
-    refined = learner.predict(*LOOKS, "stripes")
+    refined = learner.predict_one_by_one(*LOOKS, "stripes")
     assert (session["verdict"], session["version"]) == ("promoted", refined["version"])
     assert [found["label"] for found in refined["predictions"]] == [*LOOKS, None]
     assert {found["status"] for found in learner.classes().values()} == {"learned"}
 
     assert learner.activate(provisional["version"])["active"] is True
-    assert learner.predict(*LOOKS, "stripes") == provisional
+    assert learner.predict_one_by_one(*LOOKS, "stripes") == provisional
 
     for found in taught[:2]:
         learner.delete(found["id"])
