@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from bench.chosen_engine import chosen_engine
 from core.backbones import Backbone
 from core.bank import ClassId
 from core.incremental_session import IncrementalConfig
@@ -48,7 +49,7 @@ def _in_own_process(backbone: str, ways: int, shots: int, past: int) -> dict[str
 def _measure(name: str, ways: int, shots: int, past: int) -> dict[str, Any]:
     network = pretrained(name)
     generator = torch.Generator().manual_seed(0)
-    trunk = compile_module(network.trunk, network.framing.blank(), device=torch.device("cpu"))
+    trunk = compile_module(network.trunk, network.framing.blank(), device=torch.device("cpu"), engine=chosen_engine())
     parent = _known_classes(network, past, generator)
     size = network.framing.size
     images = torch.randint(0, 256, (ways * shots * VIEWS, 3, size, size), dtype=torch.uint8, generator=generator)

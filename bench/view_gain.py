@@ -7,12 +7,14 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
 import torch
 from torch import Tensor
 
+from bench.chosen_engine import chosen_engine
 from bench.datasets import DataError
 from bench.datasets.files import class_folders, images_in, require_folder
 from bench.few_shots import SHOTS, share, taught
@@ -53,8 +55,9 @@ class Features:
             activation = backbone.trunk(image)
         cpu = torch.device("cpu")
         self._framing = backbone.framing
-        self._trunk = throughput_mode(compile_module(backbone.trunk, image, device=cpu))
-        self._tail = throughput_mode(compile_module(backbone.tail, activation, device=cpu, latency=False))
+        compiled = partial(compile_module, device=cpu, engine=chosen_engine())
+        self._trunk = throughput_mode(compiled(backbone.trunk, image))
+        self._tail = throughput_mode(compiled(backbone.tail, activation, latency=False))
 
     def read(self, folder: Path, *, views: int, most: int, seed: int) -> LabelledViews:
         """Features (n, views, M) of at most this many images of each class, chosen at random.

@@ -7,7 +7,6 @@ that it prints first means that it is ready.
 
 import base64
 import json
-import os
 import statistics
 import sys
 import time
@@ -16,13 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from bench.chosen_engine import chosen_engine
 from bench.peers.torch_classifier import Classifier
-from engine.compiled_module import Engine, throughput_mode
+from engine.compiled_module import throughput_mode
 from engine.cores import usable_cores
 from engine.graph_template import compile_module
 
@@ -41,8 +41,7 @@ class Limit:
         image = backbone.framing.blank()
         with torch.no_grad():
             activation = backbone.trunk(image)
-        engine = cast(Engine, os.environ.get("PROTOQUAD_ENGINE", "auto"))  # the service's own setting
-        compiled = partial(compile_module, device=torch.device("cpu"), engine=engine)
+        compiled = partial(compile_module, device=torch.device("cpu"), engine=chosen_engine())
         self.trunk = compiled(backbone.trunk, image)
         self.tail = compiled(backbone.tail, activation, latency=False)
 

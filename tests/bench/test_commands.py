@@ -57,7 +57,7 @@ def test_fscil_prints_a_table_and_writes_results_and_a_plot(tmp_path: Path, resn
 def test_the_pretrained_network_is_measured_without_a_base_session(tmp_path: Path, resnet32_weights: Path) -> None:
     """The file is named after what was measured."""
     command = ["fscil", "--dataset", "shapes", "--backbone", "resnet32", "--method", "ncm", "--preset", "no-base"]
-    for setting in ("base.metric=cosine", f"weights={resnet32_weights}", f"cache={tmp_path / 'cache'}"):
+    for setting in ("engine=torch", "base.metric=cosine", f"weights={resnet32_weights}", f"cache={tmp_path / 'cache'}"):
         command += ["--set", setting]
 
     result = CliRunner().invoke(app, [*command, "--out", str(tmp_path)])
@@ -146,17 +146,19 @@ def test_checkouts_need_two_folders_with_sources(tmp_path: Path, names: list[str
 
 def test_cost_measures_each_session_in_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry for each scene, in order."""
-    monkeypatch.setattr(cost, "SCENES", ((2, 2, 20), (2, 2, 2000)))
+    monkeypatch.setattr(cost, "SCENES", ((2, 2, 20), (2, 2, 200)))
+    monkeypatch.setenv("PROTOQUAD_ENGINE", "torch")
     result = CliRunner().invoke(app, ["cost", "--backbone", "resnet32", "--out", str(tmp_path)])
 
     assert result.exit_code == 0, result.output
     costs = json.loads((tmp_path / "cost.json").read_text())["costs"]
-    assert [(entry["ways"], entry["past"]) for entry in costs] == [(2, 20), (2, 2000)]
+    assert [(entry["ways"], entry["past"]) for entry in costs] == [(2, 20), (2, 200)]
     assert all(entry["seconds"] > 0 for entry in costs)
 
 
-def test_views_prints_what_each_number_of_them_is_worth(tmp_path: Path) -> None:
+def test_views_prints_what_each_number_of_them_is_worth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eleven classes ten are taught at a time; without rounds nothing is served."""
+    monkeypatch.setenv("PROTOQUAD_ENGINE", "torch")
     for part in ("train", "test"):
         for look in range(11):
             folder = tmp_path / "data" / part / f"look {look}"
