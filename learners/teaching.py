@@ -23,7 +23,7 @@ from learners.taught_answer import Idempotency, Outcome, answer_of, outliers_of,
 from learners.taught_class import UNNUMBERED, TaughtClass, detect_unknown_with, learn_class
 from learners.unknown_detection import detect_unknown
 from learners.version_loader import LoadedVersion
-from store import bank_rows, catalogue, classes, sessions, versions
+from store import bank_rows, catalogue, classes, images, sessions, versions
 from store.bank_rows import PrototypeRow
 from store.classes import StoredImage
 from store.database import Database
@@ -204,7 +204,8 @@ class Teaching:
                 return _Written(known, head)
             session = self._enqueue(db, model, lesson.request_id)
             row = store(db, model, session)
-            classes.add_shots(db, model.id, row.id, (shot.data for shot in lesson.shots), lesson.scaled)
+            data, filenames = (shot.data for shot in lesson.shots), [shot.filename for shot in lesson.shots]
+            classes.add_shots(db, model.id, row.id, data, lesson.scaled, filenames)
             changes = [new.row(row.id)]
             version = versions.add(
                 db,
@@ -219,7 +220,8 @@ class Teaching:
                     prototypes=changes,
                 ),
             )
-            answer = answer_of(row, sessions.get(db, model.id, session), version.number, outliers_of(new, lesson.shots))
+            outliers, stored = outliers_of(new, lesson.shots), images.stored(db, model.id, [row.id])[row.id]
+            answer = answer_of(row, sessions.get(db, model.id, session), version.number, outliers, stored)
             outcome = Outcome(answer, session)
             remember(db, model.id, lesson.idempotency, outcome)
             return _Written(outcome, head, version, changes, {**head.names, row.id: row.name})

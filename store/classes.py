@@ -11,6 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from store.database import batched, images_erased, now
 from store.errors import NameTaken, NotThere
 from store.models import ClassRow, GuardImage, Model, ModelId, SessionId, Shot, VersionNumber
+from store.names import file_name
 
 _ImageTable = type[Shot] | type[GuardImage]
 
@@ -137,12 +138,18 @@ def mark_learned(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> No
 
 
 def add_shots(
-    db: Session, model_id: ModelId, class_id: int, images: Iterable[bytes], scaled: Sequence[bytes | None] | None = None
+    db: Session,
+    model_id: ModelId,
+    class_id: int,
+    images: Iterable[bytes],
+    scaled: Sequence[bytes | None] | None = None,
+    filenames: Sequence[str | None] | None = None,
 ) -> None:
     """Store images of a class, with a smaller copy of each that is costly to decode. Holds one at a time in memory."""
-    for data, small in zip(images, scaled or repeat(None), strict=False):
+    moment = now(db)
+    for data, small, name in zip(images, scaled or repeat(None), filenames or repeat(None), strict=False):
         own = {"model_id": model_id, "class_id": class_id, "sha256": digest(data), "data": data, "scaled": small}
-        db.execute(insert(Shot).values(own))
+        db.execute(insert(Shot).values(own | {"filename": file_name(name), "created_at": moment}))
 
 
 def add_guard(db: Session, model_id: ModelId, class_id: int, images: Sequence[bytes]) -> None:

@@ -12,19 +12,21 @@ from fastapi.responses import JSONResponse
 
 from engine.single_flight import Busy
 from learners.taught_answer import Outcome
+from learners.version_loader import LoadedVersion
 from service.app_context import AppContext
 from service.auth import requires
 from service.cancellation import while_wanted
-from service.dependencies import ClassNumber, Context, Cursor, IdempotencyKey, Limit, ModelName
+from service.class_bodies import class_bodies
+from service.dependencies import ClassesWanted, ClassNumber, Context, Cursor, IdempotencyKey, Limit, ModelName
 from service.json_body import json_body, read_json
 from service.problems import responses
 from service.request_middleware import request_id
-from service.schemas import ClassBody, Page, Rename, SessionBody, TaughtBody
+from service.schemas import ClassBody, CountedPage, Rename, SessionBody, TaughtBody
 from service.session_watch import seconds_to_next_poll
 from service.uploads import IMAGES_BODY, SHOTS_BODY, read_images, read_shots
-from store import catalogue, classes, sessions
+from store import catalogue, class_pages, classes, sessions
 from store.catalogue import DEFAULT
-from store.models import SessionId
+from store.models import ClassRow, SessionId
 from store.names import class_name
 from store.outages import is_outage
 
@@ -86,19 +88,21 @@ async def add_shots(
 
 @router.get(
     "/classes",
-    response_model=Page[ClassBody],
+    response_model=CountedPage[ClassBody],
     responses=responses(401, 403, 404, 422, 503),
     dependencies=[Depends(requires("predict"))],
     summary="List the classes",
 )
-def list_classes(context: Context, model: ModelName, cursor: Cursor, limit: Limit = 50) -> Page[ClassBody]:
-    """In the order in which they were taught."""
-    known = context.versions.active(model).classifier.known_ids
+def list_classes(
+    context: Context, model: ModelName, wanted: ClassesWanted, cursor: Cursor, limit: Limit = 50
+) -> CountedPage[ClassBody]:
+    """In the order in which they were taught, unless another is asked for."""
+    active = context.versions.active(model)
     with context.database.read() as db:
         model_id = catalogue.get(db, model).id
-        rows = classes.page(db, model_id, after=cursor or 0, limit=limit + 1)
-    items = [ClassBody.of(row, known=row.id in known) for row in rows[:limit]]
-    return Page(items=items, next=str(items[-1].id) if len(rows) > limit else None)
+        found = class_pages.page(db, model_id, wanted, after=cursor, limit=limit)
+        items = class_bodies(db, active, found.rows)
+    return CountedPage(items=items, next=str(items[-1].id) if found.more else None, total=found.total)
 
 
 @router.get(
@@ -109,9 +113,10 @@ def list_classes(context: Context, model: ModelName, cursor: Cursor, limit: Limi
     summary="Show a class",
 )
 def show_class(context: Context, model: ModelName, class_id: ClassNumber) -> ClassBody:
-    known = context.versions.active(model).classifier.known_ids
+    active = context.versions.active(model)
     with context.database.read() as db:
-        return ClassBody.of(classes.get(db, catalogue.get(db, model).id, class_id), known=class_id in known)
+        (body,) = class_bodies(db, active, [classes.get(db, catalogue.get(db, model).id, class_id)])
+    return body
 
 
 @router.patch(
@@ -126,7 +131,7 @@ async def rename_class(request: Request, context: Context, model: ModelName, cla
     """Only the name changes: no new version."""
     body = await read_json(request, Rename)
     row, active = await context.teacher.rename(model, class_id, class_name(body.name))
-    return ClassBody.of(row, known=class_id in active.classifier.known_ids)
+    return await run_sync(_body_of, context, active, row)
 
 
 @router.delete(
@@ -140,6 +145,12 @@ async def delete_class(context: Context, model: ModelName, class_id: ClassNumber
     """The next version does not know it; its images are erased permanently."""
     await context.teacher.delete(model, class_id)
     return Response(status_code=204)
+
+
+def _body_of(context: AppContext, active: LoadedVersion, row: ClassRow) -> ClassBody:
+    with context.database.read() as db:
+        (body,) = class_bodies(db, active, [row])
+    return body
 
 
 def waiting_time(prefer: str | None) -> float:
@@ -190,8 +201,7 @@ def _as_refined(context: AppContext, model: str, taught: dict[str, Any], session
     """The answer brought up to date: the session's outcome, the class, the active version."""
     active = context.versions.refresh(model)
     with context.database.read() as db:
-        row = classes.get(db, active.model_id, taught["class"]["id"])
-    body = ClassBody.of(row, known=row.id in active.classifier.known_ids)
+        (body,) = class_bodies(db, active, [classes.get(db, active.model_id, taught["class"]["id"])])
     return {
         **taught,
         "class": body.model_dump(mode="json"),
