@@ -177,6 +177,21 @@ class Rename(BaseModel):
     name: str = Field(examples=["snowy owl"])
 
 
+class Merge(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    into: int = Field(ge=1, lt=2**31, description="Id of the class that gets the images.", examples=[2])
+
+
+class Move(BaseModel):
+    """One of the two."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"to": 2}]})
+
+    to: int | None = Field(None, ge=1, lt=2**31, description="Id of the class that gets the shot.", examples=[2])
+    to_new: str | None = Field(None, description="Name of a new class that gets it.", examples=["barn owl"])
+
+
 class Candidate(BaseModel):
     label: str
     class_id: int

@@ -114,6 +114,24 @@ def erase(db: Session, model_id: ModelId, class_id: int) -> None:
     db.flush()
 
 
+def delete_shot(db: Session, model_id: ModelId, key: int) -> None:
+    """Erase a shot; what its class makes of the others is the caller's business."""
+    db.execute(delete(Shot).where(Shot.model_id == model_id, Shot.id == key))
+    images_erased(db)
+
+
+def move_shot(db: Session, model_id: ModelId, key: int, class_id: int) -> None:
+    """Make a shot another class's."""
+    db.execute(update(Shot).where(Shot.model_id == model_id, Shot.id == key).values(class_id=class_id))
+
+
+def move_images(db: Session, model_id: ModelId, source: int, class_id: int) -> None:
+    """Make all shots and guard images of a class another one's."""
+    for table in (Shot, GuardImage):
+        own = (table.model_id == model_id, table.class_id == source)
+        db.execute(update(table).where(*own).values(class_id=class_id))
+
+
 def waiting(db: Session, model_id: ModelId) -> list[ClassRow]:
     """Classes that wait for a session: none has refined them since their shots last changed."""
     provisional = select(ClassRow).where(_is_living(model_id), ClassRow.status == "provisional")

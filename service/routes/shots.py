@@ -6,16 +6,22 @@ from typing import Annotated, Any
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from learners.correction import Correction
 from service.app_context import AppContext
 from service.auth import requires
 from service.cancellation import while_wanted
 from service.dependencies import ClassNumber, Context, ImageNumber, Limit, ModelName, SignedCursor
 from service.image_answers import IMAGES, NOT_MODIFIED, THUMBNAIL, headers, is_known, media_type, not_modified
+from service.image_fields import unusable
+from service.json_body import json_body, read_json
 from service.problems import responses
-from service.schemas import CountedPage, ShotBody
+from service.request_middleware import request_id
+from service.schemas import CountedPage, Move, ShotBody, TaughtBody
+from service.taught_response import LONGEST_WAIT, TAUGHT, Prefer, taught_response, waiting_time
 from service.thumbnails import MEDIA_TYPE
 from store import catalogue, classes, images
 from store.images import ImageFacts
+from store.names import class_name
 
 router = APIRouter(tags=["shots"])
 
@@ -104,6 +110,62 @@ async def get_thumbnail(
     making = context.thumbnails.get(facts.sha256, partial(_small_form, context, shot))
     made = await while_wanted(request, making, context.settings.answer_seconds)
     return Response(made, headers=headers(request, facts.sha256, None), media_type=MEDIA_TYPE)
+
+
+@router.delete(
+    "/classes/{class_id}/shots/{shot}",
+    status_code=202,
+    response_model=TaughtBody,
+    responses={**TAUGHT, **responses(401, 403, 404, 409, 422, 503, 507)},
+    dependencies=[Depends(requires("teach"))],
+    summary="Delete a shot",
+)
+async def delete_shot(
+    request: Request,
+    context: Context,
+    model: ModelName,
+    class_id: ClassNumber,
+    shot: ImageNumber,
+    prefer: Prefer = None,
+) -> Response:
+    """The next version knows the class without it; the image is erased permanently. Not the last shot of a class."""
+    return await _corrected(request, context, model, Correction(class_id, shot), prefer)
+
+
+@router.post(
+    "/classes/{class_id}/shots/{shot}/move",
+    status_code=202,
+    response_model=TaughtBody,
+    responses={**TAUGHT, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507)},
+    dependencies=[Depends(requires("teach"))],
+    openapi_extra={"requestBody": json_body(Move)},
+    summary="Move a shot to another class",
+)
+async def move_shot(
+    request: Request,
+    context: Context,
+    model: ModelName,
+    class_id: ClassNumber,
+    shot: ImageNumber,
+    prefer: Prefer = None,
+) -> Response:
+    """To a class that exists (`to`), or to a new one (`to_new`), in one version. The answer is about that class."""
+    body = await read_json(request, Move)
+    if (body.to is None) == (body.to_new is None):
+        raise unusable(
+            "to", "say where the shot goes: either 'to', the id of a class, or 'to_new', the name of a new one"
+        )
+    into = class_name(body.to_new) if body.to_new is not None else body.to
+    return await _corrected(request, context, model, Correction(class_id, shot, into), prefer)
+
+
+async def _corrected(
+    request: Request, context: AppContext, model: str, correction: Correction, prefer: str | None
+) -> Response:
+    seconds = waiting_time(prefer)
+    correcting = context.teacher.correct(model, correction, request_id(request) or "")
+    outcome = await while_wanted(request, correcting, context.settings.answer_seconds)
+    return await while_wanted(request, taught_response(context, model, outcome, seconds), 2 * LONGEST_WAIT)
 
 
 def _facts(context: AppContext, model: str, class_id: int, shot: int) -> ImageFacts:
