@@ -69,7 +69,7 @@ class NearestClassMean:
         self.class_ids = known.class_ids
         self.shots = known.shots
         self.certainty = certainty
-        self.prototypes = space.comparable(known.prototypes)  # (K, M)
+        self.prototypes = space.targets(known.prototypes, known.shots)  # (K, M)
 
     def __len__(self) -> int:
         return len(self.class_ids)
@@ -98,8 +98,9 @@ class NearestClassMean:
         other.space, other.certainty = self.space, certainty
         other.class_ids = (*ids, *(class_id for class_id, _ in new))
         other.shots = torch.cat([shots, torch.tensor([learned.shots for _, learned in new], dtype=torch.long)])
-        comparable = [self.space.comparable(learned.prototype)[None] for _, learned in new]
-        other.prototypes = torch.cat([prototypes, *comparable])
+        counts = other.shots[len(ids) :]
+        targets = [self.space.targets(learned.prototype[None], n[None]) for (_, learned), n in zip(new, counts, strict=True)]
+        other.prototypes = torch.cat([prototypes, *targets])
         if new and ids and new[0][0] < ids[-1]:  # most new classes have the highest id, and need no sorting
             order = sorted(range(len(other.class_ids)), key=other.class_ids.__getitem__)
             other.class_ids = tuple(other.class_ids[place] for place in order)
@@ -108,7 +109,11 @@ class NearestClassMean:
 
     def distances(self, features: Tensor) -> Tensor:
         """Features (n, M), or of several views of each image (n, v, M) → distance to every class (n, K)."""
-        queries = mean_of_views(self.space.comparable(self.space.embed(features)))
+        return self.distances_of(self.space.embed(features))
+
+    def distances_of(self, embeddings: Tensor) -> Tensor:
+        """`distances` of features that were embedded before."""
+        queries = mean_of_views(self.space.comparable(embeddings))
         return self.space.from_products(self._inner_products(queries), queries, self.prototypes)
 
     def nearest(self, features: Tensor) -> list[ClassId]:

@@ -25,6 +25,7 @@ from core.views import CPU, LabelledViews, features_of, prefix_of, trainable_par
 BLENDS = (0.25, 0.5, 0.75, 1.0)  # how far to go to the trained weights; 0, not at all, is tried in any case
 BASE_SHRINK = 1.0  # where a base session has determined the space
 SHRINKS = (10.0, 3.0, 1.0, 0.3)
+ALLOWANCES = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75)
 BEYOND_CHANCE = 1.2816  # standard errors that a further blend must gain: one in ten does so by chance
 FEWEST_TO_TRAIN = 20  # held-out images: with fewer, a gain from training cannot be told from chance
 
@@ -178,14 +179,12 @@ class _Session:
 
     def outcome(self, training: "TailTraining | None", judge: Judge | None) -> Refinement:
         shrink = self._shrink()
-        if shrink is not None and is_well_determined(self.remembered.scatter):
-            self._fit_once(shrink)
-        fitting = replace(self.config.fit, shrink=None if self.fitted else shrink)
+        fitting = self._fitting(shrink)
         trial = self._blended(training, fitting)
         turns = self._unseen_by(trial)
         measured = trial.held_out(turns, fitting)
         candidate = self._state(training, trial, fitting)
-        before = self._measured(self.before, turns, replace(fitting, shrink=None), self.provisional)
+        before = self._measured(self.before, turns, self._unfitted, self.provisional)
         after = self._measured(trial, turns, fitting, candidate)
         if judge is None:
             verdict = Verdict(True, "not judged", before.accuracy, after.accuracy)
@@ -195,15 +194,47 @@ class _Session:
         return Refinement(self.provisional, candidate, verdict, served, measured, trial.blend, shrink)
 
     def diverged(self, error: Diverged) -> Refinement:
-        measured = self._measured(self.before, self.turns, replace(self.config.fit, shrink=None), self.provisional)
+        measured = self._measured(self.before, self.turns, self._unfitted, self.provisional)
         verdict = Verdict(False, str(error), measured.accuracy, Measure(None, None))
         nothing = self.before.held_out(torch.full_like(self.turns, -1), self.config.fit)
         return Refinement(self.provisional, None, verdict, self.before, nothing, 0.0, None)
 
-    def _fit_once(self, shrink: float) -> None:
-        """A few shots hardly change a space that thousands of images have determined: all trials may share it."""
-        self.fitted = in_fitted_space(self.remembered, self.first.seen, shrink)
-        self.first = replace(self.first, remembered=self.fitted)
+    @property
+    def _unfitted(self) -> FitConfig:
+        return replace(self.config.fit, shrink=None, allowance=None)
+
+    def _fitting(self, shrink: float | None) -> FitConfig:
+        """How the space is fitted to the shots. A few hardly change one that thousands of images have determined: all
+        trials may share it."""
+        if shrink is None:
+            return self._unfitted
+        fitting = replace(self.config.fit, shrink=shrink)
+        if is_well_determined(self.remembered.scatter):
+            self.fitted = in_fitted_space(self.remembered, self.first.seen, fitting)
+            self.first = replace(self.first, remembered=self.fitted)
+            fitting = replace(fitting, shrink=None)
+        return replace(fitting, allowance=self._allowance(fitting))
+
+    def _allowance(self, fitting: FitConfig) -> float:
+        """The allowance for classes of few images under which an image of any class is most probable."""
+        counts = torch.cat([self.remembered.bank.shots, self.images.seen.counts])
+        if counts.min() == counts.max():
+            return 0.0
+        if not self.config.search or not (self.turns >= 0).any():
+            return self.config.allowance
+        scores = {
+            allowance: self._expected(self.first, replace(fitting, allowance=allowance)) for allowance in ALLOWANCES
+        }
+        return max(scores, key=scores.__getitem__)
+
+    def _expected(self, trial: Trial, fitting: FitConfig) -> float:
+        """Log-probability of the truth for an image of a class drawn at random; of every class, some are measured."""
+        shots, guard = self._evidence_parts(trial, self.turns, fitting)
+        groups = [(len(self.images.seen.class_ids), shots)]
+        if self.images.guard is not None:
+            groups.append((len(self.images.guard.class_ids), guard))
+        total = sum(classes * float(evidence.mean()) for classes, evidence in groups if len(evidence))
+        return total / sum(classes for classes, evidence in groups if len(evidence))
 
     def _blended(self, training: "TailTraining | None", fitting: FitConfig) -> Trial:
         """Go from the first weights towards the trained ones as long as held-out images gain beyond their error."""
@@ -268,13 +299,16 @@ class _Session:
         return max(scores, key=scores.__getitem__)
 
     def _evidence(self, trial: Trial, turns: Tensor, fitting: FitConfig) -> Tensor:
+        return torch.cat(self._evidence_parts(trial, turns, fitting))
+
+    @staticmethod
+    def _evidence_parts(trial: Trial, turns: Tensor, fitting: FitConfig) -> tuple[Tensor, Tensor]:
         """Log-probability of the truth for held-out shots, and for guard images."""
-        found = trial.held_out(turns, fitting)
-        parts = [found.log_probability]
-        if trial.guard is not None:
-            light = replace(trial.remembered, bank=trial.remembered.bank.newest())
-            parts.append(log_probability(*guard_distances(fit(light, trial.seen, fitting), trial.guard)))
-        return torch.cat(parts)
+        shots = trial.held_out(turns, fitting).log_probability
+        if trial.guard is None:
+            return shots, torch.zeros(0)
+        light = replace(trial.remembered, bank=trial.remembered.bank.newest())
+        return shots, log_probability(*guard_distances(fit(light, trial.seen, fitting), trial.guard))
 
     def _measured(self, trial: Trial, turns: Tensor, fitting: FitConfig, state: LearnerState) -> Measured:
         found = trial.held_out(turns, fitting)
@@ -313,5 +347,5 @@ def blended(first: nn.Module, trained: nn.Module, share: float) -> nn.Module:
 
 def guard_distances(state: LearnerState, guard: LabelledViews) -> tuple[Tensor, Tensor]:
     """Of guard features (G, 1, M) to every class (G, K), and the column of each one's class (G,)."""
-    distances = state.space.distances(state.space.embed(guard.inputs[:, 0]), state.bank.prototypes)
+    distances = state.space.distances(state.space.embed(guard.inputs[:, 0]), state.bank.prototypes, state.bank.shots)
     return distances, torch.tensor(state.bank.rows(guard.labels.tolist()))

@@ -66,7 +66,7 @@ def detect_unknown_with(
     known: NearestClassMean, held_out: Mapping[ClassId, Tensor], new: TaughtClass, class_id: ClassId = UNNUMBERED
 ) -> UnknownDetection:
     """The threshold once this class is known too. Its own shots, were it not known, are the strangers to measure on."""
-    distances = known.space.distances(new.centres, known.prototypes) if len(known) else torch.zeros(0, 0)
+    distances = known.distances_of(new.centres) if len(known) else torch.zeros(0, 0)
     if class_id in known.known_ids:
         own = torch.full((len(distances),), known.rows([class_id])[0])
         strangers = nearest_other(distances, own)
