@@ -33,6 +33,7 @@ class Space:
     metric: Metric
     whitening: Whitening | None = None
     allowance: float = 0.0  # cosines with a class of n images are multiplied by 1 + allowance / n
+    by_class: bool = False  # whether each class has a leeway of its own around the threshold for unknown
 
     def embed(self, features: Tensor) -> Tensor:
         """Features (…, M) → embeddings (…, M), differentiably."""
@@ -49,10 +50,10 @@ class Space:
         """Embeddings or prototypes such that their Euclidean distance ranks as the metric does."""
         return embeddings if self.metric == "euclidean" else F.normalize(embeddings, dim=-1)
 
-    def targets(self, prototypes: Tensor, shots: Tensor) -> Tensor:
-        """Prototypes (K, M) of so many images (K,), ready to be compared with."""
+    def targets(self, prototypes: Tensor, shots: Tensor | None = None) -> Tensor:
+        """Prototypes (K, M) of so many images (K,), ready to be compared with; without `shots`, of very many."""
         targets = self.comparable(prototypes)
-        return targets * self.favour(shots)[:, None] if self.allowance else targets
+        return targets if shots is None or not self.allowance else targets * self.favour(shots)[:, None]
 
     def allowing(self, allowance: float) -> "Space":
         """The same space with another allowance for classes of few images."""
@@ -62,7 +63,7 @@ class Space:
         """What cosines with classes of so many images are multiplied by."""
         return 1 + self.allowance / shots.clamp_min(1).to(torch.float32)
 
-    def distances(self, embeddings: Tensor, prototypes: Tensor, shots: Tensor) -> Tensor:
+    def distances(self, embeddings: Tensor, prototypes: Tensor, shots: Tensor | None = None) -> Tensor:
         """How far each embedding is from each prototype of so many images, (n, M), (K, M), (K,) → (n, K).
 
         Euclidean, or 1 − cosine.
@@ -87,7 +88,7 @@ class Space:
         if self.whitening is None:
             return self
         moved = Whitening(self.whitening.origin.to(device), self.whitening.projection.to(device))
-        return Space(self.metric, moved, self.allowance)
+        return replace(self, whitening=moved)
 
 
 def euclidean(queries: Tensor, targets: Tensor) -> Tensor:
@@ -126,7 +127,8 @@ def whitened(scatter: Deviations, origin: Tensor, shrink: float) -> Space:
     `shrink`: multiple of the mean within-class variance that is added to every variance before it is inverted: with
     fewer images than dimensions the small variances are not known, and inverting them amplifies noise.
     """
-    return Space("whitened", Whitening(origin, projection(scatter.spectrum, scatter.typical, shrink)))
+    whitening = Whitening(origin, projection(scatter.spectrum, scatter.typical, shrink))
+    return Space("whitened", whitening, by_class=True)
 
 
 def projection(spectrum: tuple[Tensor, Tensor], typical: Tensor, shrink: float) -> Tensor:

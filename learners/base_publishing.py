@@ -16,7 +16,7 @@ from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean
 from core.views import CPU, features_of
 from learners.base_training import BaseResult
-from learners.calibrated_bank import CalibratedBank, calibrated, classifier_of
+from learners.calibrated_bank import CalibratedBank, MeasuredImages, calibrated, classifier_of
 from learners.loading import base_blob
 from learners.publishing import Draft, HeadMoved, publish
 from learners.stored_images import AUGMENTED, embed_stored
@@ -177,10 +177,12 @@ def _bank(
     """All classes of the version, and the accuracy on guard images in percent."""
     class_ids = _new_ids(target, result)
     bank = replace(result.state.bank, class_ids=class_ids)
-    distances, own = _guard_distances(classifier_of(result.state.space, bank, relearned), class_ids, result)
+    classifier = classifier_of(result.state.space, bank, relearned)
+    distances, own = _guard_distances(classifier, class_ids, result)
     accuracy = round(100 * float((distances.argmin(1) == own).float().mean()), 2) if len(own) else None
     held_out = _held_out(class_ids, distances, own, result)
-    return calibrated(bank, relearned, held_out, (distances, own), restarted=class_ids), accuracy
+    measured = [MeasuredImages(classifier.class_ids, distances, own)]
+    return calibrated(result.state.space, bank, relearned, held_out, measured, restarted=class_ids), accuracy
 
 
 def _new_ids(target: Target, result: BaseResult) -> tuple[ClassId, ...]:
