@@ -19,13 +19,13 @@ from core.folds import HeldOut, folds_of, held_out
 from core.guard import Judge, Measure, Measured, Verdict, judge
 from core.incremental_session import IncrementalConfig, TailTraining, is_well_determined, training_space
 from core.progress import Report, silent
+from core.prototypes import WELL_KNOWN
 from core.state import LearnerState
 from core.views import CPU, LabelledViews, features_of, prefix_of, trainable_part
 
 BLENDS = (0.25, 0.5, 0.75, 1.0)  # how far to go to the trained weights; 0, not at all, is tried in any case
 BASE_SHRINK = 1.0  # where a base session has determined the space
 SHRINKS = (10.0, 3.0, 1.0, 0.3)
-ALLOWANCES = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75)
 BEYOND_CHANCE = 1.2816  # standard errors that a further blend must gain: one in ten does so by chance
 FEWEST_TO_TRAIN = 20  # held-out images: with fewer, a gain from training cannot be told from chance
 
@@ -208,33 +208,19 @@ class _Session:
         trials may share it."""
         if shrink is None:
             return self._unfitted
-        fitting = replace(self.config.fit, shrink=shrink)
+        fitting = replace(self.config.fit, shrink=shrink, allowance=self._allowance)
         if is_well_determined(self.remembered.scatter):
             self.fitted = in_fitted_space(self.remembered, self.first.seen, fitting)
             self.first = replace(self.first, remembered=self.fitted)
             fitting = replace(fitting, shrink=None)
-        return replace(fitting, allowance=self._allowance(fitting))
+        return fitting
 
-    def _allowance(self, fitting: FitConfig) -> float:
-        """The allowance for classes of few images under which an image of any class is most probable."""
+    @property
+    def _allowance(self) -> float:
+        """None needed without well-known classes; with few others among them, it would cost more than it gains."""
         counts = torch.cat([self.remembered.bank.shots, self.images.seen.counts])
-        if counts.min() == counts.max():
-            return 0.0
-        if not self.config.search or not (self.turns >= 0).any():
-            return self.config.allowance
-        scores = {
-            allowance: self._expected(self.first, replace(fitting, allowance=allowance)) for allowance in ALLOWANCES
-        }
-        return max(scores, key=scores.__getitem__)
-
-    def _expected(self, trial: Trial, fitting: FitConfig) -> float:
-        """Log-probability of the truth for an image of a class drawn at random; of every class, some are measured."""
-        shots, guard = self._evidence_parts(trial, self.turns, fitting)
-        groups = [(len(self.images.seen.class_ids), shots)]
-        if self.images.guard is not None:
-            groups.append((len(self.images.guard.class_ids), guard))
-        total = sum(classes * float(evidence.mean()) for classes, evidence in groups if len(evidence))
-        return total / sum(classes for classes, evidence in groups if len(evidence))
+        few = float((counts < WELL_KNOWN).float().mean())
+        return self.config.allowance * few if few < 1 else 0.0
 
     def _blended(self, training: "TailTraining | None", fitting: FitConfig) -> Trial:
         """Go from the first weights towards the trained ones as long as held-out images gain beyond their error."""
@@ -299,16 +285,13 @@ class _Session:
         return max(scores, key=scores.__getitem__)
 
     def _evidence(self, trial: Trial, turns: Tensor, fitting: FitConfig) -> Tensor:
-        return torch.cat(self._evidence_parts(trial, turns, fitting))
-
-    @staticmethod
-    def _evidence_parts(trial: Trial, turns: Tensor, fitting: FitConfig) -> tuple[Tensor, Tensor]:
         """Log-probability of the truth for held-out shots, and for guard images."""
         shots = trial.held_out(turns, fitting).log_probability
         if trial.guard is None:
-            return shots, torch.zeros(0)
+            return shots
         light = replace(trial.remembered, bank=trial.remembered.bank.newest())
-        return shots, log_probability(*guard_distances(fit(light, trial.seen, fitting), trial.guard))
+        guard = log_probability(*guard_distances(fit(light, trial.seen, fitting), trial.guard))
+        return torch.cat([shots, guard])
 
     def _measured(self, trial: Trial, turns: Tensor, fitting: FitConfig, state: LearnerState) -> Measured:
         found = trial.held_out(turns, fitting)
