@@ -126,6 +126,15 @@ class NearestClassMean:
         """How much farther than the threshold an image of each class may be, (K,)."""
         return _leeway(self.space, self._spread)
 
+    def leeway_with(self, class_id: ClassId, held_out: Tensor) -> Tensor:
+        """`leeway` once this class has these held-out images; a class that is not known yet comes last."""
+        spread, own = self._spread, _spread([held_out])
+        if class_id in self._row:
+            spread = spread.clone()
+            spread[self._row[class_id]] = own[0]
+            return _leeway(self.space, spread)
+        return _leeway(self.space, torch.cat([spread, own]))
+
     def distances(self, features: Tensor) -> Tensor:
         """Features (n, M), or of several views of each image (n, v, M) → distance to every class (n, K)."""
         return self.distances_of(self.space.embed(features))

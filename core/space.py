@@ -77,7 +77,7 @@ class Space:
             return _root(_square_sums(queries, targets) - 2 * products)
         return products.neg_().add_(1).clamp_min_(0)  # rounding may take a cosine above one
 
-    def apart(self, embeddings: Tensor, prototypes: Tensor, shots: Tensor) -> Tensor:
+    def apart(self, embeddings: Tensor, prototypes: Tensor, shots: Tensor | None = None) -> Tensor:
         """How far each embedding is from the prototype of the same row, (n, M), (n, M), (n,) → (n,)."""
         one, other = self.comparable(embeddings), self.targets(prototypes, shots)
         if self.metric == "euclidean":

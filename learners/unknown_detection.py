@@ -54,11 +54,15 @@ def strangeness(distances: Tensor, own: Tensor, leeway: Tensor) -> Tensor:
     """
     if distances.shape[1] < 2 - bool((own < 0).all()) or not len(distances):
         return distances.new_zeros(0)
-    others = distances.clone()
-    known = own >= 0
-    others[known.nonzero()[:, 0], own[known]] = float("inf")
-    nearest, places = others.min(1)
+    nearest, places = without_own(distances, own).min(1)
     return nearest - leeway[places]
+
+
+def without_own(distances: Tensor, own: Tensor) -> Tensor:
+    """Distances (n, K) with an infinite one to each image's own class (n,), or -1."""
+    others, known = distances.clone(), own >= 0
+    others[known.nonzero()[:, 0], own[known]] = float("inf")
+    return others
 
 
 def _percentage(hits: Tensor) -> float:
