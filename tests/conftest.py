@@ -27,7 +27,8 @@ SLOW = (
     *("learners/test_base_publishing", "store/test_long_history", "store/test_many_workers", "store/test_pruning"),
     *("service/test_archives", "service/test_broker_away", "service/test_connections", "service/test_hot_swap"),
     *("service/test_loading", "service/test_news", "service/test_outage", "service/test_remote_worker"),
-    *("service/test_replicas", "service/test_schema", "service/test_story"),
+    *("service/test_replicas", "service/test_schema", "service/test_story", "service/test_inbox"),
+    *("service/test_archive_routes", "service/test_measurements"),
 )
 
 
