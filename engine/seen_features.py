@@ -40,7 +40,7 @@ class _Seeing:
         centres = features if features.dim() == 2 else features[:, 0]
         found = zip(self.classifier.predict(features, top_k), centres, strict=True)
         # A copy each: a row would keep the features of the whole batch in memory.
-        return [SeenPrediction(one.top, one.unknown, centre.clone()) for one, centre in found]
+        return [SeenPrediction(one.top, one.unknown, one.limit, centre.clone()) for one, centre in found]
 
 
 @dataclass(frozen=True, eq=False)
