@@ -212,8 +212,8 @@ def calibrate(distances: Tensor, own: Tensor) -> Certainty:
     """Fit temperature and unknown threshold on images of known classes that were not learned from.
 
     `distances` (n, K) to every class, `own` (n,) the row of the true one. The temperature is the one under which the
-    truth is most probable. If all n images are classified right, one wrong answer in n + 1 is assumed: a few of them must
-    not make every later answer certain. The threshold accepts 95 % of the images.
+    truth is most probable. If all n images are classified right, one wrong answer in n + 1 is assumed: a few of them
+    must not make every later answer certain. The threshold accepts 95 % of the images.
     """
     if not len(distances):
         return Certainty()
