@@ -13,7 +13,7 @@ from core.incremental_session import IncrementalConfig
 from core.prototypes import mean_prototypes, supported
 from core.views import LabelledViews
 from learners.blobs import to_blob
-from learners.unknown_detection import UnknownDetection, detect_unknown, nearest_other
+from learners.unknown_detection import UnknownDetection, detect_unknown, strangeness
 from store.bank_rows import PrototypeRow
 
 PRIOR_SHOTS = IncrementalConfig().prior_shots
@@ -41,19 +41,25 @@ class TaughtClass:
 
 
 def learn_class(
-    known: NearestClassMean, features: Tensor, class_id: ClassId = UNNUMBERED, *, earlier: Tensor | None = None
+    known: NearestClassMean,
+    features: Tensor,
+    class_id: ClassId = UNNUMBERED,
+    *,
+    earlier: Tensor | None = None,
+    behind: int | None = None,
 ) -> TaughtClass:
     """Learn a class from its shots' features (S, V, M).
 
     `earlier`: a prototype with more images behind it than are stored, as after a base session. The shots are weighted
-    against it by their number.
+    against it by their number; `behind`: how many it is of, unless it is the prototype of the class as it is known.
     """
     embeddings = known.space.embed(features)
     shots = LabelledViews(embeddings, torch.full((len(features),), class_id))
     held_out = held_out_distances(known.space, embeddings, shots, known, prior_shots=PRIOR_SHOTS)
     (mean,) = mean_prototypes(embeddings, shots.owners, 1)
     if earlier is not None:
-        behind = int(known.shots[known.rows([class_id])[0]])
+        if behind is None:
+            behind = int(known.shots[known.rows([class_id])[0]])
         total = behind + len(features)
         prototype = (behind * earlier + len(features) * mean) / total
         return TaughtClass(prototype, total, held_out, embeddings[:, 0])
@@ -66,10 +72,7 @@ def detect_unknown_with(
     known: NearestClassMean, held_out: Mapping[ClassId, Tensor], new: TaughtClass, class_id: ClassId = UNNUMBERED
 ) -> UnknownDetection:
     """The threshold once this class is known too. Its own shots, were it not known, are the strangers to measure on."""
-    distances = known.space.distances(new.centres, known.prototypes) if len(known) else torch.zeros(0, 0)
-    if class_id in known.known_ids:
-        own = torch.full((len(distances),), known.rows([class_id])[0])
-        strangers = nearest_other(distances, own)
-    else:
-        strangers = distances.min(1).values if len(known) else torch.zeros(0)
-    return detect_unknown({**held_out, class_id: new.held_out}, strangers)
+    distances = known.distances_of(new.centres) if len(known) else torch.zeros(0, 0)
+    own = known.rows([class_id])[0] if class_id in known.known_ids else -1
+    strangers = strangeness(distances, torch.full((len(distances),), own), known.leeway)
+    return detect_unknown({**held_out, class_id: new.held_out}, strangers, by_class=known.space.by_class)

@@ -30,7 +30,21 @@ from service.dependencies import named_model
 from service.limits import BodyLimit
 from service.metrics import Metrics
 from service.request_middleware import RequestMiddleware
-from service.routes import classes, health, models, predict, sessions, versions
+from service.routes import (
+    about,
+    archives,
+    classes,
+    events,
+    health,
+    inbox,
+    keys,
+    measurements,
+    models,
+    predict,
+    sessions,
+    shots,
+    versions,
+)
 from store import catalogue
 from store.catalogue import DEFAULT
 from store.database import Database
@@ -74,11 +88,12 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         all_bytes=settings.max_bodies_bytes,
     )
     app.add_middleware(RequestMiddleware, metrics=app.state.metrics)
-    for resource in (predict, classes, sessions, versions):  # most requests are predictions: their route comes first
+    # Most requests are predictions: their route comes first.
+    for resource in (predict, classes, shots, sessions, measurements, versions, events, inbox):
         app.include_router(resource.router)
         app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
-    app.include_router(models.router)
-    app.include_router(health.router)
+    for shared in (archives, models, keys, about, health):
+        app.include_router(shared.router)
     _answer_document(app)
     return app
 
@@ -116,6 +131,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         polling.cancel()
         await run_sync(context.predictor.close)
         await run_sync(context.notifier.close)
+        if context.capture is not None:
+            await run_sync(context.capture.close)
 
 
 def _make_context(app: FastAPI) -> AppContext:

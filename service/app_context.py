@@ -1,16 +1,22 @@
 """Everything that a running service consists of; made once, when the application starts."""
 
+import time
 from dataclasses import dataclass, field
 
 from engine.backbone_cache import BackboneCache
 from engine.predictor import Predictor
+from engine.seen_features import SeeingVersions
 from engine.version_cache import VersionCache
 from learners.teaching import Teaching
 from learners.version_loader import LoadedVersion
+from learners.version_map import VersionMaps
 from messaging.notifier import Notifier
+from service.capture import Capture
 from service.metrics import Metrics
-from service.session_watch import SessionWatch
+from service.session_watch import Places, SessionWatch
+from service.stored_features import StoredFeatures
 from service.teacher import Teacher
+from service.thumbnails import Thumbnails
 from store.database import Database
 from store.settings import Settings
 
@@ -27,8 +33,21 @@ class AppContext:
     stopping: bool = False
     teacher: Teacher = field(init=False)
     session_watch: SessionWatch = field(init=False)
+    thumbnails: Thumbnails = field(init=False)
+    capture: Capture | None = field(init=False)
+    seeing: SeeingVersions = field(default_factory=SeeingVersions)
+    maps: VersionMaps = field(init=False)
+    features: StoredFeatures = field(init=False)
+    archives: Places = field(default_factory=lambda: Places(1))  # exports and imports at a time
+    started_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         teaching = Teaching(self.database, self.settings, self.versions, self.notifier)
         self.teacher = Teacher(teaching, self.predictor)
         self.session_watch = SessionWatch(self.database, self.settings)
+        self.capture = None
+        if self.settings.capture != "off":
+            self.capture = Capture(self.database, self.settings, self.metrics.samples)
+        self.maps = VersionMaps(self.database)
+        self.features = StoredFeatures(self.predictor)
+        self.thumbnails = Thumbnails(self.predictor.decoder, self.settings.max_pixels)

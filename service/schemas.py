@@ -1,10 +1,13 @@
 """The JSON bodies of requests and answers, with examples that can be pasted."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from store.images import ImageFacts, Stored
+from store.measurements import Measured
 from store.models import ClassRow, Model, SessionRow, Version
 
 Item = TypeVar("Item")
@@ -13,6 +16,20 @@ Item = TypeVar("Item")
 class Page(BaseModel, Generic[Item]):
     items: list[Item]
     next: str | None = Field(description="Pass it as `cursor` to get the next page; null on the last one.")
+
+
+class CountedPage(Page[Item], Generic[Item]):
+    total: int = Field(description="How many there are on all pages.")
+
+
+class Accuracy(BaseModel):
+    """What a version makes of images that it was not made from."""
+
+    images: int = Field(description="Held-out images that were measured.", examples=[5])
+    right: int = Field(description="Those that are nearest to their own class.", examples=[4])
+    refused: int = Field(description="Those that are farther from every class than the threshold.", examples=[0])
+    low: float = Field(description="95 % confidence interval of right / images (Wilson): its lower end.")
+    high: float = Field(description="Its upper end.")
 
 
 class ClassBody(BaseModel):
@@ -25,10 +42,21 @@ class ClassBody(BaseModel):
     since: int = Field(description="The first version that knew it.", examples=[12])
     served: bool = Field(description="Whether the active version knows it; false after a rollback to before it.")
     created_at: datetime
+    accuracy: Accuracy | None = Field(None, description="Measured for the active version; null: nothing was measured.")
+    cover: int | None = Field(None, description="An image to show for it: an id among its shots.", examples=[31])
+    guarded: bool = Field(
+        False,
+        description="A base class: it was learned from more images than are stored.",
+    )
 
     @classmethod
-    def of(cls, row: ClassRow, *, known: bool) -> "ClassBody":
+    def of(
+        cls, row: ClassRow, *, known: bool, stored: Stored | None = None, accuracy: Accuracy | None = None
+    ) -> "ClassBody":
         return cls(
+            accuracy=accuracy,
+            cover=stored.cover if stored else None,
+            guarded=stored is not None and row.shots > stored.shots,
             id=row.id,
             name=row.name,
             status="provisional" if row.status == "provisional" else "learned",
@@ -37,6 +65,39 @@ class ClassBody(BaseModel):
             served=known,
             created_at=row.created_at,
         )
+
+
+class ClassName(BaseModel):
+    class_id: int
+    label: str
+
+
+class ShotBody(BaseModel):
+    id: int = Field(description="Below zero: of a guard image.", examples=[31])
+    kind: Literal["shot", "guard"] = Field(description="guard: held out of training, to measure versions on.")
+    filename: str | None = Field(description="Null: it had none, or an earlier release stored it.")
+    created_at: datetime | None = Field(description="Null: an earlier release stored it.")
+    bytes: int
+    sha256: str
+    distance: float | None = Field(None, description="From its class made without it, when it was last measured.")
+    outlier: bool = Field(False, description="Whether it is far from the other shots of its class.")
+    nearest: ClassName | None = Field(None, description="What the active version answers for it when it is held out.")
+    right: bool | None = Field(None, description="Whether that is its own class.")
+    harmful: bool | None = Field(
+        None, description="Whether more held-out shots of its class would be answered right without it."
+    )
+
+    @classmethod
+    def of(cls, facts: ImageFacts, measured: Measured | None, names: Mapping[int, str], *, outlier: bool) -> "ShotBody":
+        known: dict[str, Any] = {name: getattr(facts, name) for name in _FACTS}
+        if measured is not None:
+            nearest = {"class_id": measured.nearest, "label": names.get(measured.nearest, f"class {measured.nearest}")}
+            about = {"distance": round(measured.distance, 6), "right": measured.right, "harmful": measured.harmful}
+            known |= {**about, "nearest": nearest, "outlier": outlier}
+        return cls.model_validate(known)
+
+
+_FACTS = ("id", "kind", "filename", "created_at", "bytes", "sha256")
 
 
 class SessionBody(BaseModel):
@@ -123,10 +184,32 @@ class Rename(BaseModel):
     name: str = Field(examples=["snowy owl"])
 
 
+class Merge(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    into: int = Field(ge=1, lt=2**31, description="Id of the class that gets the images.", examples=[2])
+
+
+class Move(BaseModel):
+    """One of the two."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"to": 2}]})
+
+    to: int | None = Field(None, ge=1, lt=2**31, description="Id of the class that gets the shot.", examples=[2])
+    to_new: str | None = Field(None, description="Name of a new class that gets it.", examples=["barn owl"])
+
+
 class Candidate(BaseModel):
     label: str
     class_id: int
     confidence: float
+    distance: float
+
+
+class Neighbour(BaseModel):
+    class_id: int
+    label: str
+    shot_id: int
     distance: float
 
 
@@ -135,7 +218,12 @@ class PredictionBody(BaseModel):
     class_id: int | None
     confidence: float = Field(description="Of the nearest class, even if the image is unknown.")
     unknown: bool
+    limit: float | None = Field(
+        description="An image farther than this from its nearest class is unknown; null: not calibrated yet."
+    )
     top: list[Candidate]
+    neighbours: list[Neighbour] | None = Field(None, description="With `explain`: the nearest shots, nearest first.")
+    sample_id: int | None = Field(None, description="Where images are kept: its id in the inbox; null: not this one.")
 
 
 class PredictionsBody(BaseModel):

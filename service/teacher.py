@@ -7,12 +7,14 @@ from weakref import WeakValueDictionary
 
 import torch
 from anyio.to_thread import run_sync
+from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.images import Framing
 from engine.decoding import DecodedImage, EncodedImage
 from engine.network import Network
 from engine.predictor import Predictor
+from learners.correction import Correcting, Correction
 from learners.stored_images import VIEWS_AT_ONCE, encoded, stored_encoded, views_to_teach_with
 from learners.taught_answer import Idempotency, Outcome
 from learners.teaching import Lesson, Teaching
@@ -22,20 +24,32 @@ from service.uploads import Upload
 from store.errors import LimitReached, NameTaken
 from store.models import ClassRow, Version
 
+Also = Callable[[Session], None]
+
+
+def _nothing(_: Session) -> None: ...
+
 
 class Teacher:
     """One change of a model at a time in this process: two would only overtake each other at the database."""
 
     def __init__(self, teaching: Teaching, predictor: Predictor) -> None:
         self.teaching = teaching
+        self.correcting = Correcting(teaching)
         self.predictor = predictor
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of models that change now
         self._in_flight: set[tuple[str, str]] = set()
 
     async def teach(
-        self, model: str, name: str, uploads: Sequence[Upload], request_id: str, key: str | None = None
+        self,
+        model: str,
+        name: str,
+        uploads: Sequence[Upload],
+        request_id: str,
+        key: str | None = None,
+        also: Also = _nothing,
     ) -> Outcome:
-        """A new class."""
+        """A new class. `also` is done in the same transaction."""
 
         idempotency = await _idempotency(key, "teach", name, uploads)
 
@@ -45,16 +59,22 @@ class Teacher:
             new = await self._decode(uploads, head.network.framing)
             features = _Features(self.predictor, [one.view for one in new])
             await features.compute(head.network)  # before the lock: callers share the engine
-            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency)
+            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency, also)
             async with self._lock(model):
                 return await run_sync(self.teaching.teach, model, name, lesson)
 
         return await self._once(model, idempotency, work)
 
     async def add_shots(
-        self, model: str, class_id: int, uploads: Sequence[Upload], request_id: str, key: str | None = None
+        self,
+        model: str,
+        class_id: int,
+        uploads: Sequence[Upload],
+        request_id: str,
+        key: str | None = None,
+        also: Also = _nothing,
     ) -> Outcome:
-        """More shots of a class; it waits for a session again."""
+        """More shots of a class; it waits for a session again. `also` is done in the same transaction."""
 
         idempotency = await _idempotency(key, "shots", str(class_id), uploads)
 
@@ -66,11 +86,23 @@ class Teacher:
             old = await self._decode_stored(stored, head.network.framing, augmented)
             features = _Features(self.predictor, [one.view for one in (*old, *new)])
             await features.compute(head.network)
-            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency)
+            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency, also)
             async with self._lock(model):
                 return await run_sync(self.teaching.add_shots, model, class_id, len(stored), lesson)
 
         return await self._once(model, idempotency, work)
+
+    async def correct(self, model: str, correction: Correction, request_id: str) -> Outcome:
+        """Delete or move a shot, or merge a class into another; the classes wait for a session again."""
+        correcting = self.correcting
+        head = await run_sync(self.teaching.cache.active, model)
+        plan = await run_sync(correcting.plan, head.model_id, correction)
+        augmented = views_to_teach_with(plan.fewest)
+        decoded = await self._decode_stored(plan.shots, head.network.framing, augmented)
+        features = _Features(self.predictor, [one.view for one in decoded])
+        await features.compute(head.network)
+        async with self._lock(model):
+            return await run_sync(correcting.correct, model, plan, features.under, request_id)
 
     async def delete(self, model: str, class_id: int) -> None:
         async with self._lock(model):
@@ -148,11 +180,15 @@ class _Features:
 
     async def compute(self, network: Network) -> None:
         """Without a thread that waits."""
+        if not self.images:
+            return
         parts = [await asyncio.wrap_future(self.predictor.features(network, some)) for some in self._steps()]
         self._known[network] = self._joined(parts)
 
     def under(self, network: Network) -> Tensor:
         """(n, v, M), from a thread. Waits only if the network is not the one they were computed under."""
+        if not self.images:
+            return torch.zeros(0, 1, network.dim)
         if network not in self._known:
             parts = [self.predictor.features(network, some).result() for some in self._steps()]
             self._known[network] = self._joined(parts)

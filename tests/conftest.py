@@ -30,7 +30,8 @@ SLOW = (
     *("learners/test_base_publishing", "store/test_long_history", "store/test_many_workers", "store/test_pruning"),
     *("service/test_archives", "service/test_broker_away", "service/test_connections", "service/test_hot_swap"),
     *("service/test_loading", "service/test_news", "service/test_outage", "service/test_remote_worker"),
-    *("service/test_replicas", "service/test_schema", "service/test_story"),
+    *("service/test_replicas", "service/test_schema", "service/test_story", "service/test_inbox"),
+    *("service/test_archive_routes", "service/test_measurements"),
 )
 
 
@@ -39,7 +40,9 @@ SLOW = (
 ON_SQLITE = (
     *("service/test_classes.py", "service/test_models", "service/test_scopes", "service/test_versions"),
     *("service/test_hot_swap", "service/test_loading", "service/test_predict", "service/test_schema"),
-    *("service/test_exposition", "service/test_fitted_space", "service/test_session_watch"),
+    *("service/test_exposition", "service/test_session_watch", "service/test_shots", "service/test_people"),
+    *("service/test_corrections", "service/test_events", "service/test_fitted_space", "service/test_measurements"),
+    *("service/test_inbox", "service/test_explain", "service/test_archive_routes"),
 )
 
 
