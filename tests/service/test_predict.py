@@ -215,3 +215,13 @@ def test_the_pinned_version_that_was_not_used_for_longest_is_given_up(learner: A
 
     ready = [n for n in (first, *others) if learner.service.context.versions.ready(learner.name, n) is not None]
     assert ready == [first, *others[1:]]
+
+
+def test_an_answer_says_how_far_its_image_may_be(learner: Any) -> None:
+    """What is nearer than the limit is known, what is farther is not."""
+    learner.taught("red", "green", "blue")
+
+    answers = learner.predict("red", "stripes")["predictions"]
+
+    assert [one["top"][0]["distance"] <= one["limit"] for one in answers] == [True, False]
+    assert [one["unknown"] for one in answers] == [False, True]
