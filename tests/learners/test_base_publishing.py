@@ -15,6 +15,7 @@ from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean, calibrate
 from core.progress import silent
 from core.state import LearnerState, weights_of
+from core.unknown import beyond_leeway
 from engine.backbone_cache import BackboneCache
 from learners.base_folder import read_folder
 from learners.base_images import ImageReader, read_images

@@ -43,4 +43,4 @@ def test_without_it_nothing_is_listed(learner: Any) -> None:
 
     (found,) = learner.predict("red")["predictions"]
 
-    assert set(found) == {"label", "class_id", "confidence", "unknown", "top"}
+    assert set(found) == {"label", "class_id", "confidence", "unknown", "limit", "top"}

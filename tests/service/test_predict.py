@@ -108,7 +108,7 @@ def test_with_nothing_taught_everything_is_unknown(learner: Any) -> None:
     """An answer all the same: no label, no candidates."""
     answer = learner.predict("red")
 
-    nothing = {"label": None, "class_id": None, "confidence": 0.0, "unknown": True, "top": []}
+    nothing = {"label": None, "class_id": None, "confidence": 0.0, "unknown": True, "limit": None, "top": []}
     assert answer == {"model": learner.name, "version": 0, "predictions": [nothing]}
 
 
