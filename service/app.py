@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.routing import Route
 
+from console import routes as console
 from core.classifier import Certainty
 from engine.backbone_cache import BackboneCache, choose_device
 from engine.batching import ONE_THREAD, Parallelism, for_cores
@@ -79,6 +80,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
     app.include_router(models.router)
     app.include_router(health.router)
+    app.include_router(console.router)
     _answer_document(app)
     return app
 
