@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from engine.decoder import Upload
 from learners.taught_class import TaughtClass
 from store import idempotency
+from store.images import Stored
 from store.models import ClassRow, ModelId, SessionId, SessionRow
 
 FAR_FROM_SIBLINGS = "this image lies far from the others of its class; is it the right one?"
@@ -59,11 +60,19 @@ def outliers_of(new: TaughtClass, shots: Sequence[Upload]) -> list[dict[str, Any
     ]
 
 
-def answer_of(row: ClassRow, session: SessionRow, version: int, outliers: list[dict[str, Any]]) -> dict[str, Any]:
+def answer_of(
+    row: ClassRow, session: SessionRow, version: int, outliers: list[dict[str, Any]], stored: Stored
+) -> dict[str, Any]:
     taught = {name: getattr(row, name) for name in ("id", "name", "status", "shots", "since")}
     queued = {name: getattr(session, name) for name in _SESSION_FIELDS}
     return {
-        "class": {**taught, "served": True, "created_at": row.created_at.isoformat()},
+        "class": {
+            **taught,
+            "served": True,
+            "created_at": row.created_at.isoformat(),
+            "cover": stored.cover,
+            "guarded": row.shots > stored.shots,
+        },
         "session": {**queued, **{name: _moment(getattr(session, name)) for name in _SESSION_TIMES}},
         "version": version,
         "outliers": outliers,

@@ -41,19 +41,25 @@ class TaughtClass:
 
 
 def learn_class(
-    known: NearestClassMean, features: Tensor, class_id: ClassId = UNNUMBERED, *, earlier: Tensor | None = None
+    known: NearestClassMean,
+    features: Tensor,
+    class_id: ClassId = UNNUMBERED,
+    *,
+    earlier: Tensor | None = None,
+    behind: int | None = None,
 ) -> TaughtClass:
     """Learn a class from its shots' features (S, V, M).
 
     `earlier`: a prototype with more images behind it than are stored, as after a base session. The shots are weighted
-    against it by their number.
+    against it by their number; `behind`: how many it is of, unless it is the prototype of the class as it is known.
     """
     embeddings = known.space.embed(features)
     shots = LabelledViews(embeddings, torch.full((len(features),), class_id))
     held_out = held_out_distances(known.space, embeddings, shots, known, prior_shots=PRIOR_SHOTS)
     (mean,) = mean_prototypes(embeddings, shots.owners, 1)
     if earlier is not None:
-        behind = int(known.shots[known.rows([class_id])[0]])
+        if behind is None:
+            behind = int(known.shots[known.rows([class_id])[0]])
         total = behind + len(features)
         prototype = (behind * earlier + len(features) * mean) / total
         return TaughtClass(prototype, total, held_out, embeddings[:, 0])

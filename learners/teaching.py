@@ -23,7 +23,7 @@ from learners.taught_answer import Idempotency, Outcome, answer_of, outliers_of,
 from learners.taught_class import UNNUMBERED, TaughtClass, detect_unknown_with, learn_class
 from learners.unknown_detection import detect_unknown
 from learners.version_loader import LoadedVersion
-from store import bank_rows, catalogue, classes, sessions, versions
+from store import bank_rows, catalogue, classes, images, sessions, versions
 from store.bank_rows import PrototypeRow
 from store.classes import StoredImage
 from store.database import Database
@@ -49,7 +49,7 @@ _StoreClass = Callable[[Session, Model, SessionId], ClassRow]
 
 
 @dataclass(frozen=True, eq=False)
-class _Written:
+class Written:
     """What a transaction has stored on top of `head`; without a version, nothing that is served has changed."""
 
     outcome: Outcome
@@ -99,25 +99,23 @@ class Teaching:
     def teach(self, model: str, name: str, lesson: Lesson) -> Outcome:
         """A new class. `name` is as it is stored."""
 
-        def prepare() -> Draft[_Written]:
+        def prepare() -> Draft[Written]:
             head = self.cache.active(model)
             new = learn_class(head.classifier, lesson.features(head.network))
 
             def store(db: Session, row: Model, session: SessionId) -> ClassRow:
-                known = len(head.classifier)
-                if known >= self.settings.max_classes:
-                    raise LimitReached(f"the model has {known} classes, of {self.settings.max_classes}")
+                self.require_room(len(head.classifier))
                 since = VersionNumber(row.last_version + 1)
                 return classes.add(db, row, name, shots=new.shots, since=since, session_id=session)
 
             return self._taught(head, new, lesson, store)
 
-        return self._published(model, prepare)
+        return self.published(model, prepare)
 
     def add_shots(self, model: str, class_id: int, already: int, lesson: Lesson) -> Outcome:
         """More shots of a class that has `already` stored ones."""
 
-        def prepare() -> Draft[_Written]:
+        def prepare() -> Draft[Written]:
             head = self.cache.active(model)
             features, own = lesson.features(head.network), ClassId(class_id)
             earlier = self._earlier(head, class_id, already)
@@ -135,21 +133,21 @@ class Teaching:
 
             return self._taught(head, new, lesson, store, own)
 
-        return self._published(model, prepare)
+        return self.published(model, prepare)
 
     def delete(self, model: str, class_id: int) -> None:
         """Delete a class and its images. The next version does not know it."""
 
-        def prepare() -> Draft[_Written]:
+        def prepare() -> Draft[Written]:
             head = self.cache.active(model)
             left = {own: found for own, found in head.held_out.items() if own != class_id}
             unknown = detect_unknown(left, torch.zeros(0))
             gone = [PrototypeRow(class_id, None, 0, restart=True)]
 
-            def write(db: Session, row: Model) -> _Written:
+            def write(db: Session, row: Model) -> Written:
                 classes.erase(db, row.id, class_id)
                 if class_id not in head.classifier.known_ids:
-                    return _Written(_NOTHING, head)
+                    return Written(_NOTHING, head)
                 new = NewVersion(
                     "delete",
                     head.row,
@@ -159,11 +157,11 @@ class Teaching:
                     details={"class": class_id, "unknown": unknown.details()},
                     prototypes=gone,
                 )
-                return _Written(_NOTHING, head, versions.add(db, row, new), gone, head.names)
+                return Written(_NOTHING, head, versions.add(db, row, new), gone, head.names)
 
             return Draft(on_head(head.model_id, head.number), write)
 
-        self._published(model, prepare)
+        self.published(model, prepare)
 
     def rename(self, model: str, class_id: int, name: str) -> tuple[ClassRow, LoadedVersion]:
         """Give a class another name; versions stay as they are. Returns the class and the active version."""
@@ -183,7 +181,7 @@ class Teaching:
             known = set(bank_rows.class_ids(db, row.id, version.number))
             waits = any(waiting.id in known for waiting in classes.waiting(db, row.id))
             # The session that was theirs may have found another head.
-            return version, self._enqueue(db, row, request_id) if waits else None
+            return version, self.enqueue(db, row, request_id) if waits else None
 
         any_head = partial(catalogue.locked, model_id=model_id)
         version, session = publish(self.database, lambda: Draft(any_head, write))
@@ -194,17 +192,18 @@ class Teaching:
 
     def _taught(
         self, head: LoadedVersion, new: TaughtClass, lesson: Lesson, store: _StoreClass, class_id: ClassId = UNNUMBERED
-    ) -> "Draft[_Written]":
+    ) -> "Draft[Written]":
         """A provisional version in which the class is as its shots say."""
         unknown = detect_unknown_with(head.classifier, head.held_out, new, class_id)
 
-        def write(db: Session, model: Model) -> _Written:
+        def write(db: Session, model: Model) -> Written:
             known = recall(db, model.id, lesson.idempotency)
             if known:
-                return _Written(known, head)
-            session = self._enqueue(db, model, lesson.request_id)
+                return Written(known, head)
+            session = self.enqueue(db, model, lesson.request_id)
             row = store(db, model, session)
-            classes.add_shots(db, model.id, row.id, (shot.data for shot in lesson.shots), lesson.scaled)
+            data, filenames = (shot.data for shot in lesson.shots), [shot.filename for shot in lesson.shots]
+            classes.add_shots(db, model.id, row.id, data, lesson.scaled, filenames)
             changes = [new.row(row.id)]
             version = versions.add(
                 db,
@@ -219,14 +218,16 @@ class Teaching:
                     prototypes=changes,
                 ),
             )
-            answer = answer_of(row, sessions.get(db, model.id, session), version.number, outliers_of(new, lesson.shots))
+            outliers, stored = outliers_of(new, lesson.shots), images.stored(db, model.id, [row.id])[row.id]
+            answer = answer_of(row, sessions.get(db, model.id, session), version.number, outliers, stored)
             outcome = Outcome(answer, session)
             remember(db, model.id, lesson.idempotency, outcome)
-            return _Written(outcome, head, version, changes, {**head.names, row.id: row.name})
+            return Written(outcome, head, version, changes, {**head.names, row.id: row.name})
 
         return Draft(on_head(head.model_id, head.number), write)
 
-    def _published(self, model: str, prepare: Callable[[], "Draft[_Written]"]) -> Outcome:
+    def published(self, model: str, prepare: Callable[[], "Draft[Written]"]) -> Outcome:
+        """Publish, notify, and serve it in this process."""
         written = publish(self.database, prepare, catch_up=partial(self.cache.refresh, model))
         head, version = written.head, written.version
         if version is not None:
@@ -242,7 +243,13 @@ class Teaching:
             known = bank_rows.prototype(db, head.model_id, head.number, class_id)
         return from_blob(known.vector) if known and known.vector else None
 
-    def _enqueue(self, db: Session, model: Model, request_id: str) -> SessionId:
+    def require_room(self, classes: int) -> None:
+        """Raises LimitReached if a model that has this many classes cannot have another."""
+        if classes >= self.settings.max_classes:
+            raise LimitReached(f"the model has {classes} classes, of {self.settings.max_classes}")
+
+    def enqueue(self, db: Session, model: Model, request_id: str) -> SessionId:
+        """The session that will refine what changes; the caller holds the model's lock."""
         settings = self.settings
         return sessions.enqueue(
             db,

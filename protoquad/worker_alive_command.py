@@ -6,7 +6,7 @@ Reads the heartbeat files and nothing else, neither torch nor the database: it r
 import typer
 
 from protoquad.plain_errors import plain_errors, settings
-from workers.heartbeat import heartbeats
+from store.heartbeats import heartbeats
 
 
 def worker_alive() -> None:

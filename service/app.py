@@ -31,7 +31,7 @@ from service.dependencies import named_model
 from service.limits import BodyLimit
 from service.metrics import Metrics
 from service.request_middleware import RequestMiddleware
-from service.routes import classes, health, models, predict, sessions, versions
+from service.routes import about, classes, health, keys, models, predict, sessions, shots, versions
 from store import catalogue
 from store.catalogue import DEFAULT
 from store.database import Database
@@ -75,12 +75,12 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         all_bytes=settings.max_bodies_bytes,
     )
     app.add_middleware(RequestMiddleware, metrics=app.state.metrics)
-    for resource in (predict, classes, sessions, versions):  # most requests are predictions: their route comes first
+    # Most requests are predictions: their route comes first.
+    for resource in (predict, classes, shots, sessions, versions):
         app.include_router(resource.router)
         app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
-    app.include_router(models.router)
-    app.include_router(health.router)
-    app.include_router(console.router)
+    for shared in (models, keys, about, health, console):
+        app.include_router(shared.router)
     _answer_document(app)
     return app
 

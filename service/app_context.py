@@ -1,5 +1,6 @@
 """Everything that a running service consists of; made once, when the application starts."""
 
+import time
 from dataclasses import dataclass, field
 
 from engine.backbone_cache import BackboneCache
@@ -11,6 +12,7 @@ from messaging.notifier import Notifier
 from service.metrics import Metrics
 from service.session_watch import SessionWatch
 from service.teacher import Teacher
+from service.thumbnails import Thumbnails
 from store.database import Database
 from store.settings import Settings
 
@@ -27,8 +29,11 @@ class AppContext:
     stopping: bool = False
     teacher: Teacher = field(init=False)
     session_watch: SessionWatch = field(init=False)
+    thumbnails: Thumbnails = field(init=False)
+    started_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         teaching = Teaching(self.database, self.settings, self.versions, self.notifier)
         self.teacher = Teacher(teaching, self.predictor)
         self.session_watch = SessionWatch(self.database, self.settings)
+        self.thumbnails = Thumbnails(self.predictor.decoder, self.settings.max_pixels)

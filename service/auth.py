@@ -121,6 +121,19 @@ class Requires(HTTPBearer):
 requires = cache(Requires)  # one for each scope
 
 
+def key_of(request: Request) -> KnownKey | None:
+    """The key of a request that was admitted; None if the service is open."""
+    ring: KeyRing = request.app.state.keyring
+    return None if ring.open else _known(request, ring)
+
+
+def scopes_of(known: KnownKey | None) -> list[Scope]:
+    """All scopes that a key has: each includes those before it. An open service asks for none."""
+    largest = max((SCOPES.index(scope) for scope in known.scopes), default=-1) if known else len(SCOPES) - 1
+    every: list[Scope] = ["predict", "teach", "admin"]
+    return every[: largest + 1]
+
+
 def _known(request: Request, ring: KeyRing) -> KnownKey:
     headers = request.headers.getlist("authorization")
     if not headers:

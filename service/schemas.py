@@ -5,6 +5,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from store.images import ImageFacts, Stored
 from store.models import ClassRow, Model, SessionRow, Version
 
 Item = TypeVar("Item")
@@ -13,6 +14,20 @@ Item = TypeVar("Item")
 class Page(BaseModel, Generic[Item]):
     items: list[Item]
     next: str | None = Field(description="Pass it as `cursor` to get the next page; null on the last one.")
+
+
+class CountedPage(Page[Item], Generic[Item]):
+    total: int = Field(description="How many there are on all pages.")
+
+
+class Accuracy(BaseModel):
+    """What a version makes of images that it was not made from."""
+
+    images: int = Field(description="Held-out images that were measured.", examples=[5])
+    right: int = Field(description="Those that are nearest to their own class.", examples=[4])
+    refused: int = Field(description="Those that are farther from every class than the threshold.", examples=[0])
+    low: float = Field(description="95 % confidence interval of right / images (Wilson): its lower end.")
+    high: float = Field(description="Its upper end.")
 
 
 class ClassBody(BaseModel):
@@ -25,10 +40,21 @@ class ClassBody(BaseModel):
     since: int = Field(description="The first version that knew it.", examples=[12])
     served: bool = Field(description="Whether the active version knows it; false after a rollback to before it.")
     created_at: datetime
+    accuracy: Accuracy | None = Field(None, description="Measured for the active version; null: nothing was measured.")
+    cover: int | None = Field(None, description="An image to show for it: an id among its shots.", examples=[31])
+    guarded: bool = Field(
+        False,
+        description="A base class: it was learned from more images than are stored.",
+    )
 
     @classmethod
-    def of(cls, row: ClassRow, *, known: bool) -> "ClassBody":
+    def of(
+        cls, row: ClassRow, *, known: bool, stored: Stored | None = None, accuracy: Accuracy | None = None
+    ) -> "ClassBody":
         return cls(
+            accuracy=accuracy,
+            cover=stored.cover if stored else None,
+            guarded=stored is not None and row.shots > stored.shots,
             id=row.id,
             name=row.name,
             status="provisional" if row.status == "provisional" else "learned",
@@ -37,6 +63,34 @@ class ClassBody(BaseModel):
             served=known,
             created_at=row.created_at,
         )
+
+
+class ClassName(BaseModel):
+    class_id: int
+    label: str
+
+
+class ShotBody(BaseModel):
+    id: int = Field(description="Below zero: of a guard image.", examples=[31])
+    kind: Literal["shot", "guard"] = Field(description="guard: held out of training, to measure versions on.")
+    filename: str | None = Field(description="Null: it had none, or an earlier release stored it.")
+    created_at: datetime | None = Field(description="Null: an earlier release stored it.")
+    bytes: int
+    sha256: str
+    distance: float | None = Field(None, description="From its class made without it, when it was last measured.")
+    outlier: bool = Field(False, description="Whether it is far from the other shots of its class.")
+    nearest: ClassName | None = Field(None, description="What the active version answers for it when it is held out.")
+    right: bool | None = Field(None, description="Whether that is its own class.")
+    harmful: bool | None = Field(
+        None, description="Whether more held-out shots of its class would be answered right without it."
+    )
+
+    @classmethod
+    def of(cls, facts: ImageFacts) -> "ShotBody":
+        return cls.model_validate({name: getattr(facts, name) for name in _FACTS})
+
+
+_FACTS = ("id", "kind", "filename", "created_at", "bytes", "sha256")
 
 
 class SessionBody(BaseModel):
@@ -121,6 +175,21 @@ class Rename(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(examples=["snowy owl"])
+
+
+class Merge(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    into: int = Field(ge=1, lt=2**31, description="Id of the class that gets the images.", examples=[2])
+
+
+class Move(BaseModel):
+    """One of the two."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"to": 2}]})
+
+    to: int | None = Field(None, ge=1, lt=2**31, description="Id of the class that gets the shot.", examples=[2])
+    to_new: str | None = Field(None, description="Name of a new class that gets it.", examples=["barn owl"])
 
 
 class Candidate(BaseModel):

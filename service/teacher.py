@@ -13,6 +13,7 @@ from core.images import Framing
 from engine.decoding import DecodedImage, EncodedImage
 from engine.network import Network
 from engine.predictor import Predictor
+from learners.correction import Correcting, Correction
 from learners.stored_images import VIEWS_AT_ONCE, encoded, stored_encoded, views_to_teach_with
 from learners.taught_answer import Idempotency, Outcome
 from learners.teaching import Lesson, Teaching
@@ -28,6 +29,7 @@ class Teacher:
 
     def __init__(self, teaching: Teaching, predictor: Predictor) -> None:
         self.teaching = teaching
+        self.correcting = Correcting(teaching)
         self.predictor = predictor
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of models that change now
         self._in_flight: set[tuple[str, str]] = set()
@@ -71,6 +73,18 @@ class Teacher:
                 return await run_sync(self.teaching.add_shots, model, class_id, len(stored), lesson)
 
         return await self._once(model, idempotency, work)
+
+    async def correct(self, model: str, correction: Correction, request_id: str) -> Outcome:
+        """Delete or move a shot, or merge a class into another; the classes wait for a session again."""
+        correcting = self.correcting
+        head = await run_sync(self.teaching.cache.active, model)
+        plan = await run_sync(correcting.plan, head.model_id, correction)
+        augmented = views_to_teach_with(plan.fewest)
+        decoded = await self._decode_stored(plan.shots, head.network.framing, augmented)
+        features = _Features(self.predictor, [one.view for one in decoded])
+        await features.compute(head.network)
+        async with self._lock(model):
+            return await run_sync(correcting.correct, model, plan, features.under, request_id)
 
     async def delete(self, model: str, class_id: int) -> None:
         async with self._lock(model):
@@ -148,11 +162,15 @@ class _Features:
 
     async def compute(self, network: Network) -> None:
         """Without a thread that waits."""
+        if not self.images:
+            return
         parts = [await asyncio.wrap_future(self.predictor.features(network, some)) for some in self._steps()]
         self._known[network] = self._joined(parts)
 
     def under(self, network: Network) -> Tensor:
         """(n, v, M), from a thread. Waits only if the network is not the one they were computed under."""
+        if not self.images:
+            return torch.zeros(0, 1, network.dim)
         if network not in self._known:
             parts = [self.predictor.features(network, some).result() for some in self._steps()]
             self._known[network] = self._joined(parts)

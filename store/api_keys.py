@@ -30,6 +30,7 @@ class KnownKey:
     id: str
     digest: str
     scopes: frozenset[str]
+    name: str = ""
 
     def matches(self, key: str) -> bool:
         """Compares in constant time."""
@@ -71,6 +72,13 @@ def ensure(db: Session, key: str, name: str, scopes: Iterable[str]) -> ApiKey:
     return row
 
 
+def get(db: Session, own_id: str) -> ApiKey:
+    row = db.get(ApiKey, own_id)
+    if row is None:
+        raise NotThere(f"there is no key '{own_id}'; `protoquad keys list` and GET /keys show all keys")
+    return row
+
+
 def _listed(scopes: Iterable[str]) -> str:
     wanted = set(scopes)
     if unknown := sorted(wanted.difference(SCOPES)):
@@ -90,9 +98,7 @@ def everything(db: Session) -> list[ApiKey]:
 
 
 def revoke(db: Session, own_id: str) -> ApiKey:
-    row = db.get(ApiKey, own_id)
-    if row is None:
-        raise NotThere(f"there is no key '{own_id}'; `protoquad keys list` shows all keys")
+    row = get(db, own_id)
     row.revoked_at = row.revoked_at or now(db)
     db.flush()
     return row
@@ -100,4 +106,4 @@ def revoke(db: Session, own_id: str) -> ApiKey:
 
 def valid(db: Session) -> dict[str, KnownKey]:
     rows = db.scalars(select(ApiKey).where(ApiKey.revoked_at.is_(None)))
-    return {row.id: KnownKey(row.id, row.digest, frozenset(row.scopes.split())) for row in rows}
+    return {row.id: KnownKey(row.id, row.digest, frozenset(row.scopes.split()), row.name) for row in rows}

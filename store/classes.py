@@ -11,6 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from store.database import batched, images_erased, now
 from store.errors import NameTaken, NotThere
 from store.models import ClassRow, GuardImage, Model, ModelId, SessionId, Shot, VersionNumber
+from store.names import file_name
 
 _ImageTable = type[Shot] | type[GuardImage]
 
@@ -113,6 +114,24 @@ def erase(db: Session, model_id: ModelId, class_id: int) -> None:
     db.flush()
 
 
+def delete_shot(db: Session, model_id: ModelId, key: int) -> None:
+    """Erase a shot; what its class makes of the others is the caller's business."""
+    db.execute(delete(Shot).where(Shot.model_id == model_id, Shot.id == key))
+    images_erased(db)
+
+
+def move_shot(db: Session, model_id: ModelId, key: int, class_id: int) -> None:
+    """Make a shot another class's."""
+    db.execute(update(Shot).where(Shot.model_id == model_id, Shot.id == key).values(class_id=class_id))
+
+
+def move_images(db: Session, model_id: ModelId, source: int, class_id: int) -> None:
+    """Make all shots and guard images of a class another one's."""
+    for table in (Shot, GuardImage):
+        own = (table.model_id == model_id, table.class_id == source)
+        db.execute(update(table).where(*own).values(class_id=class_id))
+
+
 def waiting(db: Session, model_id: ModelId) -> list[ClassRow]:
     """Classes that wait for a session: none has refined them since their shots last changed."""
     provisional = select(ClassRow).where(_is_living(model_id), ClassRow.status == "provisional")
@@ -137,12 +156,18 @@ def mark_learned(db: Session, model_id: ModelId, class_ids: Iterable[int]) -> No
 
 
 def add_shots(
-    db: Session, model_id: ModelId, class_id: int, images: Iterable[bytes], scaled: Sequence[bytes | None] | None = None
+    db: Session,
+    model_id: ModelId,
+    class_id: int,
+    images: Iterable[bytes],
+    scaled: Sequence[bytes | None] | None = None,
+    filenames: Sequence[str | None] | None = None,
 ) -> None:
     """Store images of a class, with a smaller copy of each that is costly to decode. Holds one at a time in memory."""
-    for data, small in zip(images, scaled or repeat(None), strict=False):
+    moment = now(db)
+    for data, small, name in zip(images, scaled or repeat(None), filenames or repeat(None), strict=False):
         own = {"model_id": model_id, "class_id": class_id, "sha256": digest(data), "data": data, "scaled": small}
-        db.execute(insert(Shot).values(own))
+        db.execute(insert(Shot).values(own | {"filename": file_name(name), "created_at": moment}))
 
 
 def add_guard(db: Session, model_id: ModelId, class_id: int, images: Sequence[bytes]) -> None:

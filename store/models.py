@@ -124,6 +124,9 @@ class Shot(_ImageColumns, Base):
 
     # A smaller copy that is enough for a session, if decoding the image is costly.
     scaled: Mapped[bytes | None] = mapped_column(sort_order=1)
+    # Both are null for shots of earlier releases.
+    filename: Mapped[str | None] = mapped_column(String(LONGEST_NAME), sort_order=2)
+    created_at: Mapped[datetime | None] = mapped_column(sort_order=3)
 
 
 class GuardImage(_ImageColumns, Base):

@@ -37,6 +37,13 @@ def class_name(text: str) -> str:
     return name
 
 
+def file_name(text: str | None) -> str | None:
+    """The name of an image's file as it is stored: without folders, shortened; None if nothing is left of it."""
+    last = re.split(r"[/\\]", text or "")[-1]
+    plain = "".join(character for character in last if not _why_refused(character)).strip()
+    return plain[-LONGEST_NAME:].strip() or None  # its end tells more: numbers, and the format
+
+
 def model_name(text: str) -> str:
     """A model's name, checked: it is part of URLs."""
     if re.fullmatch(MODEL_NAME, text):

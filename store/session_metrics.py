@@ -33,6 +33,19 @@ class SessionMetrics:
     durations: list[SessionDurations]
 
 
+@dataclass(frozen=True)
+class Activity:
+    queued: int  # sessions that wait
+    leased: int  # sessions that a worker holds
+
+
+def activity(db: Session) -> Activity:
+    """What is going on now, in all models."""
+    queued = select(func.count()).where(SessionRow.status == "queued")
+    held = (SessionRow.status == "running", SessionRow.owner.is_not(None), SessionRow.lease_until > now(db))
+    return Activity(db.execute(queued).scalar_one(), db.execute(select(func.count()).where(*held)).scalar_one())
+
+
 def measure(db: Session, bounds: Sequence[float]) -> SessionMetrics:
     """`bounds` are the upper limits of the durations' buckets, in seconds."""
     return SessionMetrics(now(db), counts(db), _queued_since(db), _leases(db), _durations(db, bounds))

@@ -36,7 +36,8 @@ SLOW = (
 ON_SQLITE = (
     *("service/test_classes.py", "service/test_models", "service/test_scopes", "service/test_versions"),
     *("service/test_hot_swap", "service/test_loading", "service/test_predict", "service/test_schema"),
-    *("service/test_exposition", "service/test_session_watch"),
+    *("service/test_exposition", "service/test_session_watch", "service/test_shots", "service/test_people"),
+    *("service/test_corrections",),
 )
 
 

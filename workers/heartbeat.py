@@ -4,7 +4,6 @@ A session that hangs blocks its model's queue for as long as its lease is renewe
 for too long exits: the lease runs out, another worker takes over, and this one is started again by its supervisor.
 """
 
-import contextlib
 import os
 import socket
 import threading
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Self
 
 import structlog
+
+from store.heartbeats import heartbeat_folder
 
 log = structlog.get_logger()
 
@@ -69,17 +70,3 @@ class Watchdog:
             if quiet >= self.seconds:
                 log.critical("no step for too long; this worker ends", seconds=round(quiet))
                 os._exit(STALLED)  # whatever hangs would hang a tidy exit too
-
-
-def heartbeat_folder(home: Path) -> Path:
-    return home / "workers"
-
-
-def heartbeats(home: Path) -> dict[str, float]:
-    """Seconds since the last step of each worker that runs on this home, by the name of its file."""
-    ages = {}
-    for file in sorted(heartbeat_folder(home).glob("*.heartbeat")):
-        with contextlib.suppress(FileNotFoundError):  # its worker has just ended
-            # A time in the future was written before the clock was set back: a worker that lives writes another soon.
-            ages[file.stem] = abs(time.time() - file.stat().st_mtime)
-    return ages

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from store.database import Database
+from store.heartbeats import heartbeats
 from store.models import SessionRow
 from tests.processes import Running
-from workers.heartbeat import STALLED, heartbeats
+from workers.heartbeat import STALLED
 
 Until = Callable[[Callable[[], Any], str], None]
 LEASE = 2.0

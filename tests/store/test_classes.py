@@ -258,3 +258,34 @@ def test_classes_with_all_of_their_shots_stored_are_told_from_those_of_a_base_se
     assert classes.wholly_stored(db, model.id, asked, 3) == []  # all or none: a part would be learned better
     assert classes.wholly_stored(db, model.id, [jay.id], 3) == [jay.id]
     assert classes.wholly_stored(db, model.id, [], 3) == []
+
+
+@pytest.mark.usefixtures("taught")
+def test_a_shot_is_deleted_or_becomes_another_class_s(db: Session, model: Model) -> None:
+    """The others stay where they are; a shot of another model is left alone."""
+    other = catalogue.create(db, "cars", "resnet18", 1.0)
+    classes.add(db, other, "van", shots=1, since=ONE)
+    classes.add_shots(db, other.id, 1, [b"van"])
+    classes.add_shots(db, model.id, 1, [b"a", b"b", b"c"])
+    first, second, _ = classes.shot_keys(db, model.id, 1)
+    (foreign,) = classes.shot_keys(db, other.id, 1)
+
+    classes.delete_shot(db, model.id, first)
+    classes.delete_shot(db, model.id, foreign)
+    classes.move_shot(db, model.id, second, 2)
+
+    assert [(one.class_id, one.data) for one in classes.shots_of(db, model.id, [1, 2])] == [(2, b"b"), (1, b"c")]
+    assert classes.count_stored_shots(db, other.id, 1) == 1
+
+
+@pytest.mark.usefixtures("taught")
+def test_all_images_of_a_class_become_another_one_s(db: Session, model: Model) -> None:
+    """Guard images too; erasing the class afterwards erases none of them."""
+    classes.add_shots(db, model.id, 1, [b"a", b"b"])
+    classes.add_guard(db, model.id, 1, [b"g"])
+
+    classes.move_images(db, model.id, 1, 2)
+    classes.erase(db, model.id, 1)
+
+    assert [one.data for one in classes.shots_of(db, model.id, [1, 2])] == [b"a", b"b"]
+    assert [one.data for one in classes.guard_set(db, model.id, [2], 10)] == [b"g"]

@@ -70,6 +70,20 @@ def test_the_bytes_of_a_deleted_class_leave_every_file(opened: Database, file: P
     assert found(file, kept)
 
 
+def test_the_bytes_of_a_deleted_shot_leave_every_file(opened: Database, file: Path, until: Until) -> None:
+    """Its class and the other shots stay."""
+    shot, kept = image(1), image(2)
+    teach(opened, "wren", shot)
+    teach(opened, "robin", kept)
+
+    with opened.write() as db:
+        model_id = catalogue.get(db, "birds").id
+        classes.delete_shot(db, model_id, classes.shot_keys(db, model_id, 1)[0])
+
+    until(lambda: not found(file, shot), "the shot is gone")
+    assert found(file, kept)
+
+
 def test_the_bytes_of_a_deleted_model_leave_every_file(opened: Database, file: Path, until: Until) -> None:
     """All of its classes at once."""
     shot = image(1)

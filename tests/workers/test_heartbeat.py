@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from store.database import Database
+from store.heartbeats import heartbeats
 from store.settings import Settings
 from workers import heartbeat as pulse_module
-from workers.heartbeat import STALLED, Heartbeat, Watchdog, heartbeats
+from workers.heartbeat import STALLED, Heartbeat, Watchdog
 from workers.loop import _Loop
 from workers.session_worker import SessionWorker
 from workers.wakeups import Wakeups
