@@ -15,9 +15,11 @@ from anyio.to_thread import run_sync
 from sqlalchemy.exc import NoResultFound
 
 from service.schemas import SessionBody
-from store import sessions
+from store import news, sessions
 from store.database import Database
 from store.models import ModelId, SessionEvent, SessionId
+from store.news import Moment
+from store.news import News as ModelNews
 from store.settings import Settings
 
 THREADS = 4
@@ -95,6 +97,7 @@ class SessionWatch:
         self.waiters = Places(settings.max_streams)
         limiter = CapacityLimiter(THREADS)
         self.news = Shared(self._news, settings.poll_seconds / 2, limiter)
+        self.model_news = Shared(self._model_news, settings.poll_seconds / 2, limiter)
         self.session = Shared(self._session, SECONDS_BETWEEN_POLLS / 2, limiter)
 
     def _news(self, key: tuple[SessionId, int | None]) -> News:
@@ -104,6 +107,11 @@ class SessionWatch:
                 return News(sessions.events(db, session_id, after=after), sessions.is_over(db, session_id))
             except NoResultFound:  # gone with its model
                 return News([], over=True)
+
+    def _model_news(self, key: tuple[ModelId, Moment | None]) -> ModelNews:
+        model_id, seen = key
+        with self._database.read() as db:
+            return news.now_of(db, model_id) if seen is None else news.since(db, model_id, seen)
 
     def _session(self, key: tuple[ModelId, SessionId]) -> SessionBody:
         with self._database.read() as db:

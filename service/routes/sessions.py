@@ -9,24 +9,20 @@ from typing import Annotated
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
 
 from service.app_context import AppContext
 from service.auth import requires
 from service.dependencies import Context, Cursor, Limit, ModelName, SessionInPath
-from service.problems import RETRY_SECONDS, Problem, responses
-from service.request_middleware import note
+from service.event_stream import LONGEST_STREAM, SECONDS_BETWEEN_COMMENTS, EventStream
+from service.problems import Problem, responses
 from service.schemas import Page, SessionBody
-from service.session_watch import News, Places
+from service.session_watch import News
 from store import catalogue, sessions
 from store.models import SessionEvent, SessionId
 from store.outages import is_outage
 
 router = APIRouter(tags=["sessions"])
 
-SECONDS_BETWEEN_COMMENTS = 15.0  # keeps proxies from closing an idle stream
-SECONDS_TO_SEND = 30.0  # for a reader to make room for the next event
-LONGEST_STREAM = 3600.0  # seconds; a reader that is still there comes back with Last-Event-ID
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Go on after this event.", max_length=20)]
 
 
@@ -96,37 +92,7 @@ async def watch_session(
         raise Problem(422, "The Last-Event-ID cannot be used", detail, slug="invalid-parameter")
     found = await run_sync(show_session, context, model, session_id)
     events = _events(context, request, SessionId(found.id), -1 if last is None else int(last))
-    return _EventStream(events, context.session_watch.streams)
-
-
-class _EventStream(StreamingResponse):
-    """Takes a place for as long as it lasts, and gives it up when its reader stops reading."""
-
-    def __init__(self, events: AsyncIterator[str], places: Places) -> None:
-        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-        self._places = places
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(SECONDS_TO_SEND):
-                await send(message)
-
-        if self._places.full:
-            raise _too_many_streams(self._places.number)
-        with self._places.take():
-            try:
-                await super().__call__(scope, receive, send_in_time)
-            except TimeoutError:
-                note(stream="the reader stopped reading")
-
-
-def _too_many_streams(number: int) -> Problem:
-    detail = (
-        f"{number} event streams are open, as many as may be; "
-        f"try again in {RETRY_SECONDS} seconds, or ask for the session itself from time to time"
-    )
-    headers = {"Retry-After": str(RETRY_SECONDS)}
-    return Problem(503, "Too many event streams", detail, slug="too-many-streams", headers=headers)
+    return EventStream(events, context.session_watch.streams)
 
 
 async def _events(context: AppContext, request: Request, session_id: SessionId, seen: int) -> AsyncIterator[str]:

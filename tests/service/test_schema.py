@@ -25,6 +25,7 @@ schema = (
     schemathesis.openapi.from_dict(DOCUMENT)
     .exclude(path_regex=r"^/models/\{model\}/.+")
     .exclude(path="/keys", method="POST")
+    .exclude(path="/events")  # without end
 )
 
 

@@ -13,8 +13,9 @@ import pytest
 from anyio import CapacityLimiter
 from sqlalchemy import event
 
+from service import event_stream
+from service.event_stream import EventStream
 from service.routes import sessions
-from service.routes.sessions import _EventStream
 from service.session_watch import Places, Shared, seconds_to_next_poll
 from store import api_keys
 from store.database import Database
@@ -153,7 +154,7 @@ def test_a_stream_has_an_end(learner: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_reader_that_stops_reading_loses_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection whose other end takes nothing more would hold it for ever."""
-    monkeypatch.setattr(sessions, "SECONDS_TO_SEND", 0.05)
+    monkeypatch.setattr(event_stream, "SECONDS_TO_SEND", 0.05)
     places, taken = Places(1), []
 
     async def endless() -> AsyncIterator[str]:
@@ -170,7 +171,7 @@ def test_a_reader_that_stops_reading_loses_its_place(monkeypatch: pytest.MonkeyP
 
     async def stream() -> None:
         async with asyncio.timeout(SECONDS):
-            await _EventStream(endless(), places)({"type": "http"}, receive, send)
+            await EventStream(endless(), places)({"type": "http"}, receive, send)
 
     asyncio.run(stream())
 
