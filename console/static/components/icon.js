@@ -36,6 +36,7 @@ const PATHS = {
   compare: "M12 4v16M5 8h4v8H5zM15 8h4v8h-4z",
   question: "M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18M9.5 9.5a2.5 2.5 0 1 1 3.6 2.2c-.8.4-1.1.9-1.1 1.8M12 16.5v.2",
   plus: "M12 5v14M5 12h14",
+  minus: "M5 12h14",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
 };
 
