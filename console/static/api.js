@@ -3,6 +3,7 @@ import { key, keyWanted, model, reachable } from "./state.js";
 import { t } from "./texts.js";
 
 const WHOLE_SERVICE = /^\/(about|whoami|keys|models|samples|livez|readyz)(\/|$|\?)/;
+const ATTEMPTS = 4; // of a request that is answered with "busy"
 
 /** An answer that is an error. `detail` says what is true and what to do; `images` names the images at fault. */
 export class Problem extends Error {
@@ -32,7 +33,21 @@ export function url(path, query = {}) {
   return prefix + path + (text ? `?${text}` : "");
 }
 
-export async function request(path, { query, ...options } = {}) {
+/** A request; one that is safe to send again is, when the service says that it is only busy. */
+export async function request(path, options = {}) {
+  const headers = new Headers(options.headers);
+  const safe = !options.method || path.startsWith("/predict") || headers.has("Idempotency-Key");
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await once(path, options);
+    } catch (error) {
+      if (!(safe && error.status === 503 && error.retryAfter && attempt < ATTEMPTS)) throw error;
+      await pause(Math.min(5000, 1000 * error.retryAfter), options.signal);
+    }
+  }
+}
+
+async function once(path, { query, ...options }) {
   const headers = new Headers(options.headers);
   if (key.peek()) headers.set("Authorization", `Bearer ${key.peek()}`);
   let response;
@@ -56,6 +71,7 @@ async function problem(response) {
     // A proxy's own page, or nothing.
   }
   const found = new Problem(response.status, body);
+  found.retryAfter = Number(response.headers.get("Retry-After")) || 0;
   if (found.status === 401) keyWanted.value = found.message;
   return found;
 }

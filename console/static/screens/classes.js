@@ -97,7 +97,7 @@ function Gallery({ list, search }) {
     return html`<${Empty} icon="classes" title=${t.classes.emptyTitle}><p>${t.classes.emptyText}</p><a class="button primary" href=${to("teach")}>${t.nav.teach}</a></${Empty}>`;
   }
   const item = (index) => list.items[index] && html`<${ClassCard} one=${list.items[index]} />`;
-  return html`<${VirtualGrid} total=${list.total} minWidth=${11} rowHeight=${17.5} item=${item} onVisible=${list.show} label=${t.classes.list} />`;
+  return html`<${VirtualGrid} total=${list.total} minWidth=${9.5} rowHeight=${16} item=${item} onVisible=${list.show} label=${t.classes.list} />`;
 }
 
 function ClassCard({ one }) {
