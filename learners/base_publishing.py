@@ -18,12 +18,14 @@ from core.views import CPU, features_of
 from learners.base_training import BaseResult
 from learners.calibrated_bank import CalibratedBank, calibrated, classifier_of
 from learners.loading import base_blob
+from learners.measuring import certainty_with, measured_rows
 from learners.publishing import Draft, HeadMoved, publish
 from learners.stored_images import AUGMENTED, embed_stored
 from learners.taught_class import TaughtClass, learn_class
 from store import bank_rows, catalogue, classes, versions
 from store.database import Database
 from store.errors import Conflict, LimitReached, NameTaken
+from store.measurements import Measured
 from store.models import Model, ModelId, Version, VersionNumber
 from store.settings import Settings
 from store.versions import NewVersion
@@ -79,8 +81,8 @@ def publish_base(
             target = find_target(db, name, settings, result.names)
         _require_backbone(target, name, result)
         relearned = _relearned(database, target, result, augmented)
-        bank, accuracy = _bank(target, result, relearned)
-        write = partial(_write, name, target, result, bank, accuracy)
+        bank, accuracy, measured = _bank(target, result, relearned)
+        write = partial(_write, name, target, result, bank, accuracy, measured)
         return Draft(partial(_lock, name, target, result), write)
 
     return publish(database, prepare)
@@ -131,6 +133,7 @@ def _write(
     result: BaseResult,
     bank: CalibratedBank,
     accuracy: float | None,
+    measured: Sequence[Measured],
     db: Session,
     model: Model,
 ) -> PublishedBase:
@@ -149,9 +152,16 @@ def _write(
         weights=base_blob(result.state),
         details=_details(bank, accuracy, result),
         prototypes=bank.rows,
+        measurements=_with_images(db, model.id, measured),
     )
     version = versions.add(db, model, new)
     return PublishedBase(version.number, len(result.names), len(bank.rows) - len(result.names), accuracy)
+
+
+def _with_images(db: Session, model_id: ModelId, measured: Sequence[Measured]) -> list[Measured]:
+    """The guard images of a class were stored in the order in which they were measured."""
+    stored = {c: iter(classes.guard_keys(db, model_id, c)) for c in {one.class_id for one in measured}}
+    return [replace(one, image=-next(stored[one.class_id])) for one in measured]
 
 
 def _details(bank: CalibratedBank, accuracy: float | None, result: BaseResult) -> dict[str, Any]:
@@ -173,14 +183,18 @@ def _guard_by_class(result: BaseResult) -> dict[int, list[bytes]]:
 
 def _bank(
     target: Target, result: BaseResult, relearned: dict[ClassId, TaughtClass]
-) -> tuple[CalibratedBank, float | None]:
-    """All classes of the version, and the accuracy on guard images in percent."""
+) -> tuple[CalibratedBank, float | None, list[Measured]]:
+    """All classes of the version, the accuracy on guard images in percent, and what was measured of each."""
     class_ids = _new_ids(target, result)
     bank = replace(result.state.bank, class_ids=class_ids)
-    distances, own = _guard_distances(classifier_of(result.state.space, bank, relearned), class_ids, result)
+    classifier = classifier_of(result.state.space, bank, relearned)
+    distances, own = _guard_distances(classifier, class_ids, result)
     accuracy = round(100 * float((distances.argmin(1) == own).float().mean()), 2) if len(own) else None
     held_out = _held_out(class_ids, distances, own, result)
-    return calibrated(bank, relearned, held_out, (distances, own), restarted=class_ids), accuracy
+    found = calibrated(bank, relearned, held_out, (distances, own), restarted=class_ids)
+    ids = [int(class_id) for class_id in classifier.class_ids]
+    certainty = certainty_with(found.temperature, found.unknown.threshold)
+    return found, accuracy, measured_rows(distances, own, ids, [0] * len(own), certainty)
 
 
 def _new_ids(target: Target, result: BaseResult) -> tuple[ClassId, ...]:

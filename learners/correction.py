@@ -14,6 +14,7 @@ from core.bank import ClassId
 from core.classifier import NearestClassMean
 from engine.network import Network
 from learners.blobs import from_blob
+from learners.measuring import taught_rows
 from learners.publishing import Draft, on_head
 from learners.taught_answer import Outcome, answer_of
 from learners.taught_class import UNNUMBERED, TaughtClass, detect_unknown_with, learn_class
@@ -22,6 +23,7 @@ from learners.version_loader import LoadedVersion
 from store import bank_rows, classes, images, sessions, versions
 from store.bank_rows import PrototypeRow
 from store.errors import Conflict, LimitReached
+from store.measurements import Measured
 from store.models import ClassRow, Model, ModelId, SessionId, VersionNumber
 from store.versions import NewVersion
 
@@ -119,10 +121,13 @@ class Correcting:
             receiver = self._receiver(db, model, plan, head, session, new)
             _store_shots(db, model, plan, receiver.id)
             changes = [PrototypeRow(c, None, 0, restart=True) for c in gone if c in head.classifier.known_ids]
+            measured: list[Measured] = []
             for class_id, one in new.items():
                 row = receiver if class_id == plan.receiver else classes.get(db, model.id, class_id)
                 _mark_changed(row, one, session, waits=not relearning.unstored(class_id))
                 changes.append(one.row(row.id))
+                shots = plan.after[class_id][-len(one.held_out) :]
+                measured += taught_rows(known, one, ClassId(class_id), shots, row.id, unknown.threshold)
             present = {*head.classifier.known_ids} - gone | {change.class_id for change in changes if change.vector}
             version = versions.add(
                 db,
@@ -135,11 +140,12 @@ class Correcting:
                     threshold=unknown.threshold,
                     details={"class": receiver.id, "unknown": unknown.details(), **_details(plan)},
                     prototypes=changes,
+                    measurements=measured,
                 ),
             )
             stored = images.stored(db, model.id, [receiver.id]).get(receiver.id, images.Stored())
             queued = sessions.get(db, model.id, session)
-            outcome = Outcome(answer_of(receiver, queued, version.number, [], stored), session)
+            outcome = Outcome(answer_of(receiver, queued, version.number, [], stored, measured), session)
             return Written(outcome, head, version, changes, {**head.names, receiver.id: receiver.name})
 
         return Draft(on_head(head.model_id, head.number), write)

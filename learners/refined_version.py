@@ -23,6 +23,7 @@ from core.views import CPU, features_of
 from learners.blobs import to_blob
 from learners.calibrated_bank import calibrated
 from learners.loading import held_out_of, weights_blob
+from learners.measuring import certainty_with, session_rows
 from learners.publishing import Draft, HeadMoved, Notifier, publish
 from learners.refining import Claim, Learned, Material, SessionConfig
 from learners.stored_images import Check, embed_stored
@@ -135,6 +136,13 @@ class RefinedVersion:
             session_id=self.claim.session_id,
             prototypes=found.rows,
             statistics=self._statistics(bank),
+            measurements=session_rows(
+                self.refinement,
+                [*self.material.shots, *self.material.replay],
+                self.material.guard,
+                lambda class_id: self._is_as_seen(class_id, living),
+                certainty_with(found.temperature, found.unknown.threshold),
+            ),
         )
 
     def _lock(self, head: int, living: Mapping[int, int], db: Session) -> Model:

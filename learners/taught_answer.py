@@ -11,6 +11,7 @@ from engine.decoder import Upload
 from learners.taught_class import TaughtClass
 from store import idempotency
 from store.images import Stored
+from store.measurements import Measured, summary
 from store.models import ClassRow, ModelId, SessionId, SessionRow
 
 FAR_FROM_SIBLINGS = "this image lies far from the others of its class; is it the right one?"
@@ -61,7 +62,12 @@ def outliers_of(new: TaughtClass, shots: Sequence[Upload]) -> list[dict[str, Any
 
 
 def answer_of(
-    row: ClassRow, session: SessionRow, version: int, outliers: list[dict[str, Any]], stored: Stored
+    row: ClassRow,
+    session: SessionRow,
+    version: int,
+    outliers: list[dict[str, Any]],
+    stored: Stored,
+    measured: Sequence[Measured],
 ) -> dict[str, Any]:
     taught = {name: getattr(row, name) for name in ("id", "name", "status", "shots", "since")}
     queued = {name: getattr(session, name) for name in _SESSION_FIELDS}
@@ -70,6 +76,7 @@ def answer_of(
             **taught,
             "served": True,
             "created_at": row.created_at.isoformat(),
+            "accuracy": summary([one for one in measured if one.class_id == row.id]),
             "cover": stored.cover,
             "guarded": row.shots > stored.shots,
         },

@@ -18,6 +18,7 @@ from engine.network import Network
 from engine.single_flight import Busy
 from engine.version_cache import VersionCache
 from learners.blobs import from_blob
+from learners.measuring import taught_rows
 from learners.publishing import Draft, Notifier, on_head, publish
 from learners.taught_answer import Idempotency, Outcome, answer_of, outliers_of, recall, remember
 from learners.taught_class import UNNUMBERED, TaughtClass, detect_unknown_with, learn_class
@@ -205,6 +206,8 @@ class Teaching:
             data, filenames = (shot.data for shot in lesson.shots), [shot.filename for shot in lesson.shots]
             classes.add_shots(db, model.id, row.id, data, lesson.scaled, filenames)
             changes = [new.row(row.id)]
+            own = classes.shot_keys(db, model.id, row.id)[-len(new.held_out) :]
+            measured = taught_rows(head.classifier, new, class_id, own, row.id, unknown.threshold)
             version = versions.add(
                 db,
                 model,
@@ -216,10 +219,11 @@ class Teaching:
                     threshold=unknown.threshold,
                     details={"class": row.id, "unknown": unknown.details()},
                     prototypes=changes,
+                    measurements=measured,
                 ),
             )
             outliers, stored = outliers_of(new, lesson.shots), images.stored(db, model.id, [row.id])[row.id]
-            answer = answer_of(row, sessions.get(db, model.id, session), version.number, outliers, stored)
+            answer = answer_of(row, sessions.get(db, model.id, session), version.number, outliers, stored, measured)
             outcome = Outcome(answer, session)
             remember(db, model.id, lesson.idempotency, outcome)
             return Written(outcome, head, version, changes, {**head.names, row.id: row.name})

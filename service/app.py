@@ -31,7 +31,19 @@ from service.dependencies import named_model
 from service.limits import BodyLimit
 from service.metrics import Metrics
 from service.request_middleware import RequestMiddleware
-from service.routes import about, classes, events, health, keys, models, predict, sessions, shots, versions
+from service.routes import (
+    about,
+    classes,
+    events,
+    health,
+    keys,
+    measurements,
+    models,
+    predict,
+    sessions,
+    shots,
+    versions,
+)
 from store import catalogue
 from store.catalogue import DEFAULT
 from store.database import Database
@@ -76,7 +88,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     )
     app.add_middleware(RequestMiddleware, metrics=app.state.metrics)
     # Most requests are predictions: their route comes first.
-    for resource in (predict, classes, shots, sessions, versions, events):
+    for resource in (predict, classes, shots, sessions, measurements, versions, events):
         app.include_router(resource.router)
         app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
     for shared in (models, keys, about, health, console):

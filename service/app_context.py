@@ -8,9 +8,11 @@ from engine.predictor import Predictor
 from engine.version_cache import VersionCache
 from learners.teaching import Teaching
 from learners.version_loader import LoadedVersion
+from learners.version_map import VersionMaps
 from messaging.notifier import Notifier
 from service.metrics import Metrics
 from service.session_watch import SessionWatch
+from service.stored_features import StoredFeatures
 from service.teacher import Teacher
 from service.thumbnails import Thumbnails
 from store.database import Database
@@ -30,10 +32,14 @@ class AppContext:
     teacher: Teacher = field(init=False)
     session_watch: SessionWatch = field(init=False)
     thumbnails: Thumbnails = field(init=False)
+    maps: VersionMaps = field(init=False)
+    features: StoredFeatures = field(init=False)
     started_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         teaching = Teaching(self.database, self.settings, self.versions, self.notifier)
         self.teacher = Teacher(teaching, self.predictor)
         self.session_watch = SessionWatch(self.database, self.settings)
+        self.maps = VersionMaps(self.database)
+        self.features = StoredFeatures(self.predictor)
         self.thumbnails = Thumbnails(self.predictor.decoder, self.settings.max_pixels)

@@ -1,11 +1,13 @@
 """The JSON bodies of requests and answers, with examples that can be pasted."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from store.images import ImageFacts, Stored
+from store.measurements import Measured
 from store.models import ClassRow, Model, SessionRow, Version
 
 Item = TypeVar("Item")
@@ -86,8 +88,13 @@ class ShotBody(BaseModel):
     )
 
     @classmethod
-    def of(cls, facts: ImageFacts) -> "ShotBody":
-        return cls.model_validate({name: getattr(facts, name) for name in _FACTS})
+    def of(cls, facts: ImageFacts, measured: Measured | None, names: Mapping[int, str], *, outlier: bool) -> "ShotBody":
+        known: dict[str, Any] = {name: getattr(facts, name) for name in _FACTS}
+        if measured is not None:
+            nearest = {"class_id": measured.nearest, "label": names.get(measured.nearest, f"class {measured.nearest}")}
+            about = {"distance": round(measured.distance, 6), "right": measured.right, "harmful": measured.harmful}
+            known |= {**about, "nearest": nearest, "outlier": outlier}
+        return cls.model_validate(known)
 
 
 _FACTS = ("id", "kind", "filename", "created_at", "bytes", "sha256")

@@ -2,8 +2,9 @@
 
 The file is a plain SQLite database with this release's tables (so the same migrations upgrade an older archive) and the
 rows of a single model in `models`, `classes`, `versions`, `shots`, `guard_images`, `weights`, `prototypes` and
-`statistics`. Sessions, keys and stored answers are not exported; `session_id` is always null. Classes and versions keep
-their numbers; the model, its shots and its guard images get new ids where they are imported. `PRAGMA application_id`
+`statistics`. Sessions, keys, stored answers, measurements and samples are not exported; `session_id` is always null.
+Classes and versions keep their numbers; the model, its shots and its guard images get new ids where they are imported.
+`PRAGMA application_id`
 distinguishes an archive from a service's database, and the table `archive` has one row:
 
     format  1

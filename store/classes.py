@@ -24,6 +24,7 @@ class StoredImage:
     sha256: str
     data: bytes
     scaled: bytes | None = None  # a smaller copy, if decoding the image itself is costly
+    id: int = 0  # of a guard image: the negative of its own
 
 
 def digest(data: bytes) -> str:
@@ -194,6 +195,12 @@ def shot_keys(db: Session, model_id: ModelId, class_id: int) -> list[int]:
     return list(db.scalars(own.order_by(Shot.id)))
 
 
+def guard_keys(db: Session, model_id: ModelId, class_id: int) -> list[int]:
+    """The ids of its guard images, oldest first."""
+    own = select(GuardImage.id).where(GuardImage.model_id == model_id, GuardImage.class_id == class_id)
+    return list(db.scalars(own.order_by(GuardImage.id)))
+
+
 def shot(db: Session, key: int) -> StoredImage:
     """A stored shot as it is decoded again: its smaller copy, if it has one."""
     row = db.execute(
@@ -241,7 +248,10 @@ def _read_images(
 ) -> list[StoredImage]:
     """The images whose `column` has one of the wanted values, oldest first."""
     small = table.scaled if table is Shot else null()
+    own_id = table.id if table is Shot else -table.id
     statement = (
-        select(table.class_id, table.sha256, table.data, small).where(table.model_id == model_id).order_by(table.id)
+        select(table.class_id, table.sha256, table.data, small, own_id)
+        .where(table.model_id == model_id)
+        .order_by(table.id)
     )
     return [StoredImage(*row) for some in batched(wanted) for row in db.execute(statement.where(column.in_(some)))]

@@ -75,6 +75,21 @@ def count(db: Session, model_id: ModelId, class_id: int) -> int:
     return sum(numbers)
 
 
+def some_of_each(
+    db: Session, model_id: ModelId, class_ids: Sequence[int] | None, limit: int
+) -> list[tuple[int, int, str]]:
+    """Id, class and digest of at most `limit` shots: the first of every class, then the second of each, and so on."""
+    rank = func.row_number().over(partition_by=Shot.class_id, order_by=Shot.id).label("rank")
+    ranked = select(Shot.id, Shot.class_id, Shot.sha256, rank).where(Shot.model_id == model_id)
+    if class_ids is not None:
+        ranked = ranked.where(Shot.class_id.in_(class_ids))
+    found = ranked.subquery()
+    rows = db.execute(
+        select(found.c.id, found.c.class_id, found.c.sha256).order_by(found.c.rank, found.c.id).limit(limit)
+    )
+    return [(own_id, class_id, sha256) for own_id, class_id, sha256 in rows]
+
+
 @dataclass(frozen=True)
 class Stored:
     """What is stored of a class."""

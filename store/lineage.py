@@ -1,15 +1,36 @@
 """The lineage of a version: the version itself and its ancestors, found by one recursive query."""
 
+from typing import NamedTuple
+
 from sqlalchemy import CTE, ColumnElement, and_, select, true
 from sqlalchemy.orm import Session
 
-from store.models import ModelId, Prototype, Statistics, Version
+from store.models import Measurement, ModelId, Prototype, Statistics, Version
 
 
 def descends(db: Session, model_id: ModelId, number: int, ancestor: int) -> bool:
     """Whether `ancestor` is the version itself or one of its ancestors."""
     line = lineage_of(model_id, number, since=ancestor)
     return db.scalars(select(line.c.number).where(line.c.number == ancestor)).one_or_none() is not None
+
+
+class Step(NamedTuple):
+    """A version in a lineage."""
+
+    number: int
+    weights: int
+    classes: int
+    kept: bool
+
+
+def steps(db: Session, model_id: ModelId, number: int) -> list[Step]:
+    """The lineage of a version, oldest first."""
+    line = lineage_of(model_id, number)
+    own = (Version.model_id == model_id, Version.number.in_(select(line.c.number)).is_(true()))
+    rows = db.execute(
+        select(Version.number, Version.weights, Version.classes, Version.kept).where(*own).order_by(Version.number)
+    )
+    return [Step(*row) for row in rows]
 
 
 def lineage_of(model_id: ModelId, number: int, *, since: int = 0) -> CTE:
@@ -30,7 +51,7 @@ def lineage_of(model_id: ModelId, number: int, *, since: int = 0) -> CTE:
 
 
 def written_by_lineage(
-    table: type[Prototype | Statistics], model_id: ModelId, number: int, *, since: int = 0
+    table: type[Prototype | Statistics | Measurement], model_id: ModelId, number: int, *, since: int = 0
 ) -> ColumnElement[bool]:
     """The condition that a row was written by the version or by one of its ancestors from `since` on."""
     line = lineage_of(model_id, number, since=since)

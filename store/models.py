@@ -249,6 +249,48 @@ class Statistics(Base):
     factor: Mapped[bytes]
 
 
+class Measurement(Base):
+    """What a version makes of one image that it was not made from; written only if it has measured it anew."""
+
+    __tablename__ = "measurements"
+    __table_args__ = (
+        ForeignKeyConstraint(["model_id", "version"], ["versions.model_id", "versions.number"], ondelete="CASCADE"),
+        Index(None, "model_id", "version"),
+    )
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    model_id: Mapped[ModelId] = mapped_column(BigInteger)
+    version: Mapped[VersionNumber] = mapped_column(Integer)
+    class_id: Mapped[int] = mapped_column(Integer)  # that the image is of
+    shot_id: Mapped[int | None] = mapped_column(ForeignKey("shots.id", ondelete="CASCADE"), index=True)
+    guard_id: Mapped[int | None] = mapped_column(ForeignKey("guard_images.id", ondelete="CASCADE"), index=True)
+    nearest: Mapped[int] = mapped_column(Integer)  # the class that the version answers
+    distance: Mapped[float]  # from its own class
+    confidence: Mapped[float]  # of the answer
+    refused: Mapped[bool]  # even the nearest class is beyond the threshold
+    harmful: Mapped[bool | None]  # more shots of the class would be answered right without this one
+
+
+class Sample(Base):
+    """An image that a prediction has kept, with its answer. Its id was in the answer, so no database assigned it."""
+
+    __tablename__ = "samples"
+    __table_args__ = (Index(None, "model_id", "id"),)
+
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)  # grows with time
+    model_id: Mapped[ModelId] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"))
+    version: Mapped[VersionNumber] = mapped_column(Integer)  # that answered
+    weights: Mapped[VersionNumber] = mapped_column(Integer)  # whose weights the feature was computed with
+    unknown: Mapped[bool]
+    confidence: Mapped[float]
+    margin: Mapped[float]  # between the two most probable classes
+    top: Mapped[dict[str, Any]]  # the answer
+    feature: Mapped[bytes]
+    sha256: Mapped[str] = mapped_column(String(64))
+    data: Mapped[bytes]
+    created_at: Mapped[datetime]
+
+
 class ApiKey(Base):
     """An API key, stored as a digest. Its id is the part of the key that may be shown."""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import and_, bindparam, delete, select, update
 from sqlalchemy.orm import Session, aliased
 
+from store import measurements
 from store.bank_rows import COPIES, rows_to_read
 from store.catalogue import UNTAUGHT
 from store.database import batched
@@ -25,6 +26,7 @@ def prune(db: Session, model: Model, keep: int) -> list[int]:
         dropped = _drop_content(db, model.id, _older_weights(db, model.id, refined[keep - 1], besides=in_use))
     if dropped:
         _drop_unread_prototypes(db, model.id)
+        measurements.drop_unread(db, model.id, _first_kept(db, model.id))
     # Only learning reads statistics. For a class that the last two sessions did not touch, its copies serve as well.
     unread = Statistics.version.not_in([*refined[:2], in_use, UNTAUGHT])
     db.execute(delete(Statistics).where(Statistics.model_id == model.id, unread))

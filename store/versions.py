@@ -7,9 +7,11 @@ from typing import Any
 from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
+from store import measurements
 from store.bank_rows import PrototypeRow, StatisticsRow, class_ids
 from store.database import now
 from store.errors import Conflict, NotThere
+from store.measurements import Measured
 from store.models import Model, ModelId, Prototype, SessionId, Statistics, Version, VersionNumber, Weights
 
 
@@ -28,6 +30,7 @@ class NewVersion:
     session_id: SessionId | None = None
     prototypes: Sequence[PrototypeRow] = ()
     statistics: Sequence[StatisticsRow] = ()
+    measurements: Sequence[Measured] = ()
     serve: bool = True  # whether it becomes the head
 
 
@@ -57,6 +60,7 @@ def add(db: Session, model: Model, new: NewVersion) -> Version:
     for table, rows in ((Prototype, new.prototypes), (Statistics, new.statistics)):
         if rows:
             db.execute(insert(table), [{"model_id": model.id, "version": number, **row.__dict__} for row in rows])
+    measurements.add(db, model.id, number, new.measurements)
     if new.serve:
         model.head = number
     db.flush()

@@ -37,7 +37,7 @@ ON_SQLITE = (
     *("service/test_classes.py", "service/test_models", "service/test_scopes", "service/test_versions"),
     *("service/test_hot_swap", "service/test_loading", "service/test_predict", "service/test_schema"),
     *("service/test_exposition", "service/test_session_watch", "service/test_shots", "service/test_people"),
-    *("service/test_corrections", "service/test_events"),
+    *("service/test_corrections", "service/test_events", "service/test_measurements"),
 )
 
 

@@ -1,7 +1,11 @@
 """`/classes`: teach, list, rename, delete."""
 
+from collections.abc import Mapping
+from functools import partial
+
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Request, Response
+from sqlalchemy.orm import Session
 
 from learners.correction import Correction
 from learners.version_loader import LoadedVersion
@@ -16,7 +20,7 @@ from service.request_middleware import request_id
 from service.schemas import ClassBody, CountedPage, Merge, Rename, TaughtBody
 from service.taught_response import LONGEST_WAIT, TAUGHT, Prefer, taught_response, waiting_time
 from service.uploads import IMAGES_BODY, SHOTS_BODY, read_images, read_shots
-from store import catalogue, class_pages, classes
+from store import catalogue, class_pages, classes, measurements
 from store.models import ClassRow
 from store.names import class_name
 
@@ -82,7 +86,8 @@ def list_classes(
     active = context.versions.active(model)
     with context.database.read() as db:
         model_id = catalogue.get(db, model).id
-        found = class_pages.page(db, model_id, wanted, after=cursor, limit=limit)
+        accuracy = partial(_accuracy, db, active)
+        found = class_pages.page(db, model_id, wanted, after=cursor, limit=limit, accuracy=accuracy)
         items = class_bodies(db, active, found.rows)
     return CountedPage(items=items, next=str(items[-1].id) if found.more else None, total=found.total)
 
@@ -147,6 +152,10 @@ async def merge_class(
     merging = context.teacher.correct(model, Correction(class_id, into=body.into), request_id(request) or "")
     outcome = await while_wanted(request, merging, context.settings.answer_seconds)
     return await while_wanted(request, taught_response(context, model, outcome, seconds), 2 * LONGEST_WAIT)
+
+
+def _accuracy(db: Session, active: LoadedVersion) -> Mapping[int, float]:
+    return measurements.accuracy(measurements.newest(db, active.model_id, active.number))
 
 
 def _body_of(context: AppContext, active: LoadedVersion, row: ClassRow) -> ClassBody:

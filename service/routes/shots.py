@@ -10,6 +10,7 @@ from learners.correction import Correction
 from service.app_context import AppContext
 from service.auth import requires
 from service.cancellation import while_wanted
+from service.class_bodies import shot_bodies
 from service.dependencies import ClassNumber, Context, ImageNumber, Limit, ModelName, SignedCursor
 from service.image_answers import IMAGES, NOT_MODIFIED, THUMBNAIL, headers, is_known, media_type, not_modified
 from service.image_fields import unusable
@@ -44,12 +45,13 @@ def list_shots(
     context: Context, model: ModelName, class_id: ClassNumber, cursor: SignedCursor, limit: Limit = 50
 ) -> CountedPage[ShotBody]:
     """Its shots in the order in which they came, then guard images. Of a base class only guard images are stored."""
+    active = context.versions.active(model)
     with context.database.read() as db:
         model_id = catalogue.get(db, model).id
         classes.get(db, model_id, class_id)
         found = images.page(db, model_id, class_id, after=cursor, limit=limit + 1)
         total = images.count(db, model_id, class_id)
-    items = [ShotBody.of(facts) for facts in found[:limit]]
+        items = shot_bodies(db, active, class_id, found[:limit])
     return CountedPage(items=items, next=str(items[-1].id) if len(found) > limit else None, total=total)
 
 
@@ -61,7 +63,10 @@ def list_shots(
     summary="Show an image of a class",
 )
 def show_shot(context: Context, model: ModelName, class_id: ClassNumber, shot: ImageNumber) -> ShotBody:
-    return ShotBody.of(_facts(context, model, class_id, shot))
+    active, facts = context.versions.active(model), _facts(context, model, class_id, shot)
+    with context.database.read() as db:
+        (body,) = shot_bodies(db, active, class_id, [facts])
+    return body
 
 
 @router.get(

@@ -347,7 +347,9 @@ def test_more_shots_sharpen_a_class_and_it_waits_for_a_session_again(learner: An
     answer = learner.show_more(red["id"], "red")
 
     assert answer.status_code == 202
-    assert answer.json()["class"] == red | {"status": "provisional", "shots": 5}
+    found = answer.json()["class"]
+    assert found == red | {"status": "provisional", "shots": 5, "accuracy": found["accuracy"]}
+    assert found["accuracy"]["images"] == 5
     assert answer.json()["session"]["status"] == "queued"
     assert shots_behind(learner, red["id"]) == stored_shots(learner, red["id"]) == 5
     assert learner.predict("red")["predictions"] != before

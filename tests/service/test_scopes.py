@@ -63,7 +63,7 @@ def test_every_route_is_there_at_the_root_and_under_a_model() -> None:
 
     rooted = {(m, p) for m, p in found if p.split("/")[1] in {"predict", "classes", "sessions", "versions", "events"}}
     assert {(m, f"/models/{{model}}{p}") for m, p in rooted} <= set(found)
-    assert len(rooted) == 22
+    assert len(rooted) == 25
     assert len(found) == 2 * len(rooted) + 4 + 5 + 5
 
 
