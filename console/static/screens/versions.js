@@ -14,12 +14,14 @@ import { head, may, news } from "../state.js";
 import { t } from "../texts.js";
 
 const PAGE = 50;
+const FOLD = 4; // a run of more versions of one kind is folded
 const ICONS = { base: "spark", provisional: "teach", incremental: "versions", rollback: "undo", delete: "trash" };
 
 export default function Versions() {
   const [older, setOlder] = useState([]);
   const [next, setNext] = useState(null);
   const [picked, setPicked] = useState([]);
+  const [unfolded, setUnfolded] = useState(new Set());
   const { data, error, reload } = useLoaded((signal) => get("/versions", { limit: PAGE }, { signal }), [head.value, news.value.event === "version" ? news.value.id : 0]);
   useEffect(() => {
     if (!data) return;
@@ -41,8 +43,35 @@ export default function Versions() {
     <header class="screen-head"><div><h1>${t.versions.title}</h1><p>${t.versions.text}</p></div>
       <button class="button" disabled=${picked.length < 2} title=${t.versions.pickTwo} onClick=${compare}><${Icon} name="compare" />${picked.length === 2 ? t.versions.comparing(from, to) : t.versions.compare}</button></header>
     ${!data ? html`<${Loading} />` : html`<${Accuracy} versions=${versions} />
-      <ol class="timeline">${versions.map((one) => html`<${Version} key=${one.number} one=${one} all=${versions} picked=${picked.includes(one.number)} onPick=${() => pick(one.number)} onActivated=${reload} />`)}</ol>
+      <ol class="timeline">${folded(versions, unfolded).map((one) => (Array.isArray(one)
+        ? html`<${Folded} key=${`folded ${one[0].number}`} some=${one} onOpen=${() => setUnfolded(new Set([...unfolded, ...one.map((each) => each.number)]))} />`
+        : html`<${Version} key=${one.number} one=${one} all=${versions} picked=${picked.includes(one.number)} onPick=${() => pick(one.number)} onActivated=${reload} />`))}</ol>
       ${next && html`<div><button class="button" onClick=${more}>${t.versions.more}</button></div>`}`}`;
+}
+
+/** Long runs of versions that only taught a class are folded to their ends; a run is an array. */
+function folded(versions, unfolded) {
+  const shown = [];
+  let run = [];
+  const close = () => {
+    if (run.length > FOLD) shown.push(run[0], run.slice(1, -1), run.at(-1));
+    else shown.push(...run);
+    run = [];
+  };
+  for (const one of versions) {
+    if (one.kind === "provisional" && !one.active && !unfolded.has(one.number)) run.push(one);
+    else {
+      close();
+      shown.push(one);
+    }
+  }
+  close();
+  return shown;
+}
+
+function Folded({ some, onOpen }) {
+  return html`<li class="version folded"><span class="version-icon"><${Icon} name="more" size=${18} /></span>
+    <button class="button small" onClick=${onOpen}>${t.versions.folded(some.length)}</button></li>`;
 }
 
 function Accuracy({ versions }) {
