@@ -17,7 +17,8 @@ from engine.batching import ONE_THREAD, Batcher, Job, Parallelism
 from engine.decoder import Decoder, Upload
 from engine.decoding import DecodedImage, EncodedImage
 from engine.gathering import Search
-from engine.network import Loaded, Network
+from engine.network import Network
+from engine.seen_features import Answering
 
 
 class Predictor:
@@ -36,7 +37,7 @@ class Predictor:
         self._max_pixels = max_pixels
 
     def predict(
-        self, version: Loaded, uploads: Sequence[Upload], top_k: int, views: int = 1
+        self, version: Answering, uploads: Sequence[Upload], top_k: int, views: int = 1
     ) -> "Future[list[Prediction]]":
         """A prediction for each image, from this many views of it. Cancel the future to stop the work on them.
 

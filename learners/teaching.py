@@ -43,6 +43,7 @@ class Lesson:
     features: Callable[[Network], Tensor]  # (S, V, M) of the stored shots, if any, and of these, under a network
     request_id: str
     idempotency: Idempotency | None
+    also: Callable[[Session], None] = lambda _: None  # to be done in the same transaction
 
 
 _NOTHING = Outcome({}, None)
@@ -203,6 +204,7 @@ class Teaching:
                 return Written(known, head)
             session = self.enqueue(db, model, lesson.request_id)
             row = store(db, model, session)
+            lesson.also(db)
             data, filenames = (shot.data for shot in lesson.shots), [shot.filename for shot in lesson.shots]
             classes.add_shots(db, model.id, row.id, data, lesson.scaled, filenames)
             changes = [new.row(row.id)]

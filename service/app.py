@@ -36,6 +36,7 @@ from service.routes import (
     classes,
     events,
     health,
+    inbox,
     keys,
     measurements,
     models,
@@ -88,7 +89,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     )
     app.add_middleware(RequestMiddleware, metrics=app.state.metrics)
     # Most requests are predictions: their route comes first.
-    for resource in (predict, classes, shots, sessions, measurements, versions, events):
+    for resource in (predict, classes, shots, sessions, measurements, versions, events, inbox):
         app.include_router(resource.router)
         app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
     for shared in (models, keys, about, health, console):
@@ -130,6 +131,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         polling.cancel()
         await run_sync(context.predictor.close)
         await run_sync(context.notifier.close)
+        if context.capture is not None:
+            await run_sync(context.capture.close)
 
 
 def _make_context(app: FastAPI) -> AppContext:

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 from engine.backbone_cache import BackboneCache
 from engine.predictor import Predictor
+from engine.seen_features import SeeingVersions
 from engine.version_cache import VersionCache
 from learners.teaching import Teaching
 from learners.version_loader import LoadedVersion
 from learners.version_map import VersionMaps
 from messaging.notifier import Notifier
+from service.capture import Capture
 from service.metrics import Metrics
 from service.session_watch import SessionWatch
 from service.stored_features import StoredFeatures
@@ -32,6 +34,8 @@ class AppContext:
     teacher: Teacher = field(init=False)
     session_watch: SessionWatch = field(init=False)
     thumbnails: Thumbnails = field(init=False)
+    capture: Capture | None = field(init=False)
+    seeing: SeeingVersions = field(default_factory=SeeingVersions)
     maps: VersionMaps = field(init=False)
     features: StoredFeatures = field(init=False)
     started_at: float = field(default_factory=time.monotonic)
@@ -40,6 +44,9 @@ class AppContext:
         teaching = Teaching(self.database, self.settings, self.versions, self.notifier)
         self.teacher = Teacher(teaching, self.predictor)
         self.session_watch = SessionWatch(self.database, self.settings)
+        self.capture = None
+        if self.settings.capture != "off":
+            self.capture = Capture(self.database, self.settings, self.metrics.samples)
         self.maps = VersionMaps(self.database)
         self.features = StoredFeatures(self.predictor)
         self.thumbnails = Thumbnails(self.predictor.decoder, self.settings.max_pixels)

@@ -72,6 +72,9 @@ class Metrics:
         )
         self.served_version = Gauge("protoquad_served_version", "The active version.", ["model"], registry=registry)
         self.served_classes = Gauge("protoquad_served_classes", "Classes that it knows.", ["model"], registry=registry)
+        self.samples = Counter(
+            "protoquad_captured_samples", "Images for the inbox, stored or dropped.", ["outcome"], registry=registry
+        )
         self._models: set[str] = set()  # those that appear as a label
         if database is not None:
             registry.register(_SessionCollector(database, cache, patience, _SessionAges(clock)))

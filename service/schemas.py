@@ -206,12 +206,21 @@ class Candidate(BaseModel):
     distance: float
 
 
+class Neighbour(BaseModel):
+    class_id: int
+    label: str
+    shot_id: int
+    distance: float
+
+
 class PredictionBody(BaseModel):
     label: str | None
     class_id: int | None
     confidence: float = Field(description="Of the nearest class, even if the image is unknown.")
     unknown: bool
     top: list[Candidate]
+    neighbours: list[Neighbour] | None = Field(None, description="With `explain`: the nearest shots, nearest first.")
+    sample_id: int | None = Field(None, description="Where images are kept: its id in the inbox; null: not this one.")
 
 
 class PredictionsBody(BaseModel):

@@ -33,6 +33,10 @@ class StoredFeatures:
         self._kept: RecentlyUsed[tuple[NetworkKey, str], Tensor] = RecentlyUsed(KEPT)
         self._turns = CapacityLimiter(AT_ONCE)
 
+    def remember(self, key: NetworkKey, sha256: str, feature: Tensor) -> None:
+        """A feature that was computed before."""
+        self._kept.put((key, sha256), feature)
+
     async def of(self, network: Network, images: Sequence[StoredRef]) -> Tensor:
         """Of the centre view of each image, (n, M). Raises ImageError, Overloaded."""
         known = {one.sha256: self._kept.get((network.key, one.sha256)) for one in images}

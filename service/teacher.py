@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 
 import torch
 from anyio.to_thread import run_sync
+from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.images import Framing
@@ -23,6 +24,11 @@ from service.uploads import Upload
 from store.errors import LimitReached, NameTaken
 from store.models import ClassRow, Version
 
+Also = Callable[[Session], None]
+
+
+def _nothing(_: Session) -> None: ...
+
 
 class Teacher:
     """One change of a model at a time in this process: two would only overtake each other at the database."""
@@ -35,9 +41,15 @@ class Teacher:
         self._in_flight: set[tuple[str, str]] = set()
 
     async def teach(
-        self, model: str, name: str, uploads: Sequence[Upload], request_id: str, key: str | None = None
+        self,
+        model: str,
+        name: str,
+        uploads: Sequence[Upload],
+        request_id: str,
+        key: str | None = None,
+        also: Also = _nothing,
     ) -> Outcome:
-        """A new class."""
+        """A new class. `also` is done in the same transaction."""
 
         idempotency = await _idempotency(key, "teach", name, uploads)
 
@@ -47,16 +59,22 @@ class Teacher:
             new = await self._decode(uploads, head.network.framing)
             features = _Features(self.predictor, [one.view for one in new])
             await features.compute(head.network)  # before the lock: callers share the engine
-            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency)
+            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency, also)
             async with self._lock(model):
                 return await run_sync(self.teaching.teach, model, name, lesson)
 
         return await self._once(model, idempotency, work)
 
     async def add_shots(
-        self, model: str, class_id: int, uploads: Sequence[Upload], request_id: str, key: str | None = None
+        self,
+        model: str,
+        class_id: int,
+        uploads: Sequence[Upload],
+        request_id: str,
+        key: str | None = None,
+        also: Also = _nothing,
     ) -> Outcome:
-        """More shots of a class; it waits for a session again."""
+        """More shots of a class; it waits for a session again. `also` is done in the same transaction."""
 
         idempotency = await _idempotency(key, "shots", str(class_id), uploads)
 
@@ -68,7 +86,7 @@ class Teacher:
             old = await self._decode_stored(stored, head.network.framing, augmented)
             features = _Features(self.predictor, [one.view for one in (*old, *new)])
             await features.compute(head.network)
-            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency)
+            lesson = Lesson(uploads, [one.small_form for one in new], features.under, request_id, idempotency, also)
             async with self._lock(model):
                 return await run_sync(self.teaching.add_shots, model, class_id, len(stored), lesson)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from store import catalogue
+from store import catalogue, samples
 from store.models import Model, ModelId, SessionEvent, SessionRow, Version
 
 MOST = 200  # events of a kind at a time; of more, the newest
@@ -25,6 +25,8 @@ class Moment:
     renames: int = 0
     session: int = 0  # the newest
     event: int = 0  # the newest of a session of this model
+    sample: int = 0  # the newest in the inbox
+    samples: int = 0  # how many are there
 
     def __str__(self) -> str:
         return "-".join(str(number) for number in astuple(self))
@@ -39,7 +41,7 @@ class Moment:
 
 
 class NewsItem(NamedTuple):
-    event: str  # taught, deleted, version, head, renamed, session
+    event: str  # taught, deleted, version, head, renamed, session, inbox
     data: dict[str, Any]
 
 
@@ -72,13 +74,20 @@ def since(db: Session, model_id: ModelId, before: Moment) -> News:
         *([NewsItem("renamed", {})] if moment.renames != before.renames else []),
         *_queued_items(db, model_id, before.session),
         *(NewsItem("session", _about(step, row)) for step, row in steps),
+        *([NewsItem("inbox", {"total": moment.samples})] if _inbox(moment) != _inbox(before) else []),
     ]
     return News(replace(moment, event=steps[-1][0].id if steps else before.event), items)
 
 
 def _now(db: Session, model: Model) -> Moment:
     newest = select(func.max(SessionRow.id)).where(SessionRow.model_id == model.id)
-    return Moment(model.last_version, model.head, model.renames, db.execute(newest).scalar_one() or 0)
+    session, sample = db.execute(newest).scalar_one() or 0, samples.newest(db, model.id)
+    inbox = {"sample": sample, "samples": samples.count(db, model.id)}
+    return Moment(model.last_version, model.head, model.renames, session, **inbox)
+
+
+def _inbox(moment: Moment) -> tuple[int, int]:
+    return moment.sample, moment.samples
 
 
 def _version_items(db: Session, model_id: ModelId, before: int) -> Iterator[NewsItem]:

@@ -75,6 +75,14 @@ class Settings(BaseSettings):
         100, description="Most event streams, and most requests with `Prefer: wait`; others get 503, or do not wait."
     )
 
+    # What predictions keep
+    capture: Literal["off", "unknown", "uncertain", "all"] = Field(
+        "off", description="Which predicted images are kept for the inbox, for people to look at and to teach with."
+    )
+    capture_images: PositiveInt = Field(1000, description="Most images in the inbox of a model; the oldest go first.")
+    capture_bytes: PositiveInt = Field(256 * MEGABYTE, description="Most bytes of the images in the inbox of a model.")
+    capture_days: PositiveFloat = Field(30.0, description="Days after which an image leaves the inbox.")
+
     # How sessions run
     session_delay: float = Field(
         2.0, ge=0, description="Seconds without teaching before a session starts: a burst becomes one session."

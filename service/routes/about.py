@@ -45,7 +45,7 @@ def about(request: Request, context: Context) -> About:
         device=str(context.backbones.device),
         default_model=DEFAULT,
         limits={name: getattr(settings, name) for name in LIMITS},
-        capture="off",
+        capture=settings.capture,
         workers=_workers(context, activity),
         queue=Queue(sessions=activity.queued, images=context.predictor.queued),
         memory_bytes=_memory(),

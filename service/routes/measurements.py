@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request
@@ -13,6 +13,7 @@ from service.app_context import AppContext
 from service.auth import requires
 from service.cancellation import while_wanted
 from service.dependencies import Context, ModelName, VersionInPath
+from service.inbox_changes import changed_samples
 from service.measurement_schemas import ClassAccuracy, Comparison, Confused, ShotRef, VersionAccuracy, VersionMap
 from service.problems import responses
 from service.schemas import ClassName
@@ -39,9 +40,15 @@ ToVersion = Annotated[int, Query(ge=0, lt=2**31, description="Number of another.
     dependencies=[Depends(requires("predict"))],
     summary="Compare two versions",
 )
-async def compare_versions(context: Context, model: ModelName, before: FromVersion, to: ToVersion) -> Comparison:
-    """Accuracy of each class in either version, and the classes that only one of them knows."""
-    return await run_sync(_compared, context, model, before, to)
+async def compare_versions(
+    request: Request, context: Context, model: ModelName, before: FromVersion, to: ToVersion
+) -> Comparison:
+    """Accuracy of each class in either version, the classes that only one of them knows, and what would change in the
+    inbox."""
+    compared = await run_sync(_compared, context, model, before, to)
+    changing = changed_samples(context, model, before, to)
+    changed = await while_wanted(request, changing, context.settings.answer_seconds)
+    return Comparison.model_validate({**compared, "samples": changed})
 
 
 @router.get(
@@ -166,7 +173,7 @@ def _calibration_error(found: Sequence[Measured]) -> float | None:
     return _rounded(sum(gaps) / len(found))
 
 
-def _compared(context: AppContext, model: str, before: int, to: int) -> Comparison:
+def _compared(context: AppContext, model: str, before: int, to: int) -> dict[str, Any]:
     with context.database.read() as db:
         model_id = catalogue.get(db, model).id
         numbers = [versions.get(db, model_id, number).number for number in (before, to)]
@@ -187,9 +194,7 @@ def _compared(context: AppContext, model: str, before: int, to: int) -> Comparis
         for one in named({*found[0], *found[1]})
     ]
     added, removed = named(known[1] - known[0]), named(known[0] - known[1])
-    return Comparison.model_validate(
-        {"from": before, "to": to, "classes": changes, "added": added, "removed": removed, "samples": []}
-    )
+    return {"from": before, "to": to, "classes": changes, "added": added, "removed": removed}
 
 
 def _rounded(share: float | None) -> float | None:

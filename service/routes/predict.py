@@ -5,7 +5,7 @@ parameters than to find the images in the form. The OpenAPI document is the same
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -20,10 +20,11 @@ from service.app_context import AppContext
 from service.auth import requires
 from service.cancellation import while_wanted
 from service.dependencies import context_of, model_of
+from service.explaining import neighbours
 from service.problems import responses
 from service.request_middleware import note
 from service.schemas import PredictionsBody
-from service.uploads import IMAGES_BODY, read_images
+from service.uploads import IMAGES_BODY, Upload, read_images
 
 router = APIRouter(tags=["predict"])
 
@@ -38,6 +39,7 @@ class Query(BaseModel):
     top_k: Annotated[int, Field(ge=1, le=100, description="How many of the nearest classes to list.")] = 5
     version: Annotated[int | None, Field(ge=0, lt=2**31, description="A version other than the active one.")] = None
     views: Annotated[int, Field(ge=1, le=MAX_VIEWS, description=VIEWS)] = 1
+    explain: Annotated[bool, Field(description="List the nearest stored shots, to see why; asks the database.")] = False
 
 
 NO_QUERY = Query()
@@ -68,7 +70,9 @@ async def predict(request: Request) -> Response:
     uploads = await read_images(request, field="images", max_images=context.settings.max_images)
     version = await _version(context, request, model, query.version)
     note(model=model, version=version.number, images=len(uploads), views=query.views)
-    answer = asyncio.wrap_future(context.predictor.predict(version, uploads, query.top_k, query.views))
+    looks_closer = context.capture is not None or query.explain
+    answering = context.seeing.of(version) if looks_closer else version
+    answer = asyncio.wrap_future(context.predictor.predict(answering, uploads, query.top_k, query.views))
     predictions = await while_wanted(request, answer, context.settings.answer_seconds)
     unknown = sum(prediction.unknown for prediction in predictions)
     context.metrics.predicted(version.model, known=len(predictions) - unknown, unknown=unknown)
@@ -78,8 +82,32 @@ async def predict(request: Request) -> Response:
         "version": version.number,
         "predictions": [_body(prediction, version, names) for prediction in predictions],
     }
+    if looks_closer:
+        await _look_closer(request, version, query, uploads, predictions, body)
     # JSON has no NaN. The body is not validated: a test compares it with its documented model.
     return Response(to_json(body, inf_nan_mode="null"), media_type="application/json")
+
+
+async def _look_closer(
+    request: Request,
+    version: LoadedVersion,
+    query: Query,
+    uploads: Sequence[Upload],
+    predictions: Sequence[Prediction],
+    body: dict[str, Any],
+) -> None:
+    """Add to the body what was asked for beyond the answer, and offer the images to the inbox."""
+    context = context_of(request)
+    if context.capture is not None:
+        active = query.version is None  # what another version makes of an image is a question, not a use
+        kept = context.capture.offer(version, uploads, predictions) if active else [None] * len(predictions)
+        for one, sample_id in zip(body["predictions"], kept, strict=True):
+            one["sample_id"] = sample_id
+    if query.explain:
+        finding = neighbours(context, version, predictions)
+        found = await while_wanted(request, finding, context.settings.answer_seconds)
+        for one, near in zip(body["predictions"], found, strict=True):
+            one["neighbours"] = near
 
 
 def _query(request: Request) -> Query:

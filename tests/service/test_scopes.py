@@ -12,7 +12,7 @@ OPEN = ("/livez", "/readyz", "/docs", "/openapi.json")
 SCOPES = ("predict", "teach", "admin")
 STAND_INS = {
     **{"{model}": "default", "{class_id}": "1", "{number}": "0", "{session_id}": "1"},
-    **{"{shot}": "1", "{key_id}": "00000000"},
+    **{"{sample}": "1", "{shot}": "1", "{key_id}": "00000000"},
 }
 
 
@@ -30,6 +30,8 @@ def documented_scope(method: str, path: str) -> str | None:
         return "admin"
     if path.startswith("/keys"):
         return "admin"
+    if "/inbox" in path:
+        return "teach"
     return "predict" if method == "GET" or path.endswith("/predict") else "teach"
 
 
@@ -61,9 +63,11 @@ def test_every_route_is_there_at_the_root_and_under_a_model() -> None:
     """The list above is whole: each resource's route comes twice, and the others are counted."""
     found = routes()
 
-    rooted = {(m, p) for m, p in found if p.split("/")[1] in {"predict", "classes", "sessions", "versions", "events"}}
+    rooted = {
+        (m, p) for m, p in found if p.split("/")[1] in {"predict", "classes", "sessions", "versions", "events", "inbox"}
+    }
     assert {(m, f"/models/{{model}}{p}") for m, p in rooted} <= set(found)
-    assert len(rooted) == 25
+    assert len(rooted) == 30
     assert len(found) == 2 * len(rooted) + 4 + 5 + 5
 
 

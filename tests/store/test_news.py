@@ -82,13 +82,15 @@ def test_a_deleted_model_has_no_more_news(db: Session, model: Model) -> None:
     assert news.now_of(db, model_id).over
 
 
-@pytest.mark.parametrize("moment", [Moment(), Moment(12, 10, 3, 2**40, 5)])
+@pytest.mark.parametrize("moment", [Moment(), Moment(12, 10, 3, 2**40, 5, 2**52, 7)])
 def test_a_moment_is_read_back_from_its_text(moment: Moment) -> None:
     """As it is sent in the id of an event."""
     assert Moment.parse(str(moment)) == moment
 
 
-@pytest.mark.parametrize("text", ["", "1", "1-2", "a-b-c-d-e", "1-2-3-4-5-6-7-8", "1-2-3-4-٣", "9" * 40 + "-1-1-1-1"])
+@pytest.mark.parametrize(
+    "text", ["", "1", "1-2", "a-b-c-d-e-f-g", "1-2-3-4-5-6-7-8", "1-2-3-4-5-6-٣", "9" * 40 + "-1-1-1-1-1-1"]
+)
 def test_any_other_text_is_no_moment(text: str) -> None:
     """A caller may send anything."""
     assert Moment.parse(text) is None

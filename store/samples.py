@@ -1,0 +1,131 @@
+"""Samples: images that predictions have kept, until somebody says what they show, or they are too many or too old."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select
+from sqlalchemy.orm import Session
+
+from store.classes import digest
+from store.database import batched, images_erased, now
+from store.errors import NotThere
+from store.models import ModelId, Sample
+
+_FACTS = (
+    *(Sample.id, Sample.version, Sample.weights, Sample.unknown, Sample.confidence, Sample.margin),
+    *(Sample.top, Sample.feature, Sample.sha256, Sample.created_at),
+)
+
+
+@dataclass(frozen=True)
+class SampleFacts:
+    """All about a sample but its bytes."""
+
+    id: int
+    version: int
+    weights: int
+    unknown: bool
+    confidence: float
+    margin: float
+    top: dict[str, Any]
+    feature: bytes
+    sha256: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class NewSample:
+    id: int
+    model_id: ModelId
+    version: int
+    weights: int
+    unknown: bool
+    confidence: float
+    margin: float
+    top: dict[str, Any]
+    feature: bytes
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of the samples of one model."""
+
+    images: int
+    bytes: int
+    days: float
+
+
+def add(db: Session, sample: NewSample) -> None:
+    values = {**sample.__dict__, "sha256": digest(sample.data), "created_at": now(db)}
+    db.execute(insert(Sample).values(values))
+
+
+def enforce(db: Session, model_id: ModelId, bounds: Bounds) -> int:
+    """Erase the oldest samples beyond the bounds; returns how many."""
+    oldest = now(db) - timedelta(days=bounds.days)
+    size = func.length(Sample.data)
+    rows = db.execute(
+        select(Sample.id, size, Sample.created_at).where(Sample.model_id == model_id).order_by(Sample.id.desc())
+    ).all()
+    gone, total = [], 0
+    for place, (own_id, length, created_at) in enumerate(rows):
+        total += length
+        if place >= bounds.images or total > bounds.bytes or created_at < oldest:
+            gone.append(own_id)
+    return _delete(db, model_id, gone)
+
+
+def everything(db: Session, model_id: ModelId) -> list[SampleFacts]:
+    """Newest first; their number is bounded."""
+    rows = db.execute(select(*_FACTS).where(Sample.model_id == model_id).order_by(Sample.id.desc()))
+    return [SampleFacts(*row) for row in rows]
+
+
+def count(db: Session, model_id: ModelId) -> int:
+    return db.execute(select(func.count()).where(Sample.model_id == model_id)).scalar_one()
+
+
+def newest(db: Session, model_id: ModelId) -> int:
+    """The highest id; 0 if there is none."""
+    return db.execute(select(func.max(Sample.id)).where(Sample.model_id == model_id)).scalar_one() or 0
+
+
+def get(db: Session, model_id: ModelId, own_id: int) -> SampleFacts:
+    row = db.execute(select(*_FACTS).where(Sample.model_id == model_id, Sample.id == own_id)).one_or_none()
+    if row is None:
+        raise NotThere(f"there is no sample {own_id}; it was resolved, dismissed or too old; GET /inbox lists them")
+    return SampleFacts(*row)
+
+
+def data(db: Session, model_id: ModelId, own_id: int) -> bytes:
+    found = db.execute(select(Sample.data).where(Sample.model_id == model_id, Sample.id == own_id)).scalar_one_or_none()
+    if found is None:
+        raise NotThere(f"there is no sample {own_id}; it was resolved, dismissed or too old; GET /inbox lists them")
+    return bytes(found)
+
+
+def take(db: Session, model_id: ModelId, own_ids: Sequence[int]) -> None:
+    """Erase these samples; raises NotThere, and erases none, if one of them is gone."""
+    if _delete(db, model_id, own_ids) != len(set(own_ids)):
+        raise NotThere(
+            "some of these samples were resolved or dismissed meanwhile; GET /inbox lists those that are left"
+        )
+
+
+def clear(db: Session, model_id: ModelId) -> None:
+    """Erase all samples of a model."""
+    db.execute(delete(Sample).where(Sample.model_id == model_id))
+    images_erased(db)
+
+
+def _delete(db: Session, model_id: ModelId, own_ids: Collection[int]) -> int:
+    gone = 0
+    for some in batched(sorted(set(own_ids))):
+        erased = delete(Sample).where(Sample.model_id == model_id, Sample.id.in_(some)).returning(Sample.id)
+        gone += len(db.execute(erased).all())
+    if gone:
+        images_erased(db)
+    return gone
