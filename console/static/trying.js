@@ -72,6 +72,8 @@ export async function teachAs(entry, { id, name }) {
   const headers = { "Idempotency-Key": idempotencyKey() };
   const outcome = await post(id === null ? "/classes" : `/classes/${id}/shots`, form, { headers });
   change(entry.id, { taught: outcome.class });
+  const captured = entry.answer?.sample_id; // it needs no name any more
+  if (captured) post("/inbox/resolve", { samples: [captured], dismiss: true }).catch(() => {});
   await answer(entry);
   return outcome;
 }

@@ -1,9 +1,10 @@
 """Every screen: what it shows, what it does, and that axe finds nothing, in both themes and on a phone."""
 
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.conftest import Open
 from tests.browser.console_page import SAMPLES, ConsolePage, shots
@@ -252,3 +253,76 @@ def test_the_first_paint_is_small(tabs: Open, service: Service) -> None:
     transferred = console.page.evaluate(f"() => {resources}.reduce((sum, one) => sum + one.transferSize, 0)")
 
     assert 10_000 < transferred < 100_000
+
+
+def test_what_it_was_unsure_of_is_named_in_the_inbox(console: ConsolePage, service: Service) -> None:
+    """With one key, unless that is undone; its image is gone from the inbox then."""
+    (class_id,) = _teach(service, console.model, "mug", number=3)
+    image = ("new.jpg", (SAMPLES / "new-mug.jpg").read_bytes(), "image/jpeg")
+    service.client.post(f"/models/{console.model}/predict", files=[("images", image)]).raise_for_status()
+    console.open("inbox")
+    asked = console.page.get_by_role("region", name="What is this?")
+    expect(asked).to_have_count(1)
+    console.page.keyboard.press("1")
+    expect(asked).to_have_count(0)
+    console.page.keyboard.press("z")
+    expect(asked).to_have_count(1)
+    console.page.keyboard.press("1")
+    expect(console.page.get_by_text("1 image added to mug")).to_be_visible()
+    expect(console.page.get_by_text("1 image added to mug")).to_have_count(0)
+
+    expect(console.page.get_by_role("heading", name="Nothing waits")).to_be_visible()
+    assert service.client.get(f"/models/{console.model}/classes/{class_id}").json()["shots"] == 4
+    assert service.client.get(f"/models/{console.model}/inbox").json()["total"] == 0
+
+
+def test_the_map_is_walked_with_arrow_keys(tabs: Open, service: Service, taught: tuple[str, list[int]]) -> None:
+    """From point to point; Enter opens the class."""
+    console = tabs(service.url, taught[0])
+    console.open("map")
+    plot = console.page.get_by_role("application")
+    expect(console.page.locator(".map-point")).to_have_count(18)  # three prototypes, fifteen shots
+    plot.focus()
+    expect(console.page.locator(".map-tip")).to_contain_text("Prototype of")
+    console.page.keyboard.press("ArrowLeft")
+    console.page.keyboard.press("ArrowUp")
+    expect(console.page.locator(".map-tip")).to_be_visible()
+    console.page.keyboard.press("Enter")
+
+    expect(console.page.get_by_role("heading", level=1)).to_have_text(re.compile("fish|house|mug"))
+
+
+def test_two_versions_are_compared(tabs: Open, service: Service, taught: tuple[str, list[int]]) -> None:
+    """Which classes only one of them knows."""
+    console = tabs(service.url, taught[0])
+    console.open("versions")
+    for number in (1, 3):
+        console.page.get_by_role("checkbox", name=f"Select version {number} to compare").check()
+    console.button("Compare 1 and 3").click()
+
+    expect(console.page.get_by_role("dialog")).to_contain_text("Only in the second: house, mug")
+
+
+def test_ten_thousand_classes_scroll(tabs: Open, service: Service) -> None:
+    """Only those in view are in the document, wherever one scrolls to."""
+    console = tabs(service.url)
+    names = [f"class {number:05}" for number in range(10_000)]
+
+    def answer(route: Route) -> None:
+        query = parse_qs(urlsplit(route.request.url).query)
+        start, limit = int(query.get("cursor", ["0"])[0]), int(query["limit"][0])
+        items = [
+            {"id": index + 1, "name": names[index], "status": "learned", "shots": 5, "since": 1, "served": True}
+            | {"created_at": "2030-01-01T00:00:00Z", "accuracy": None, "cover": None, "guarded": False}
+            for index in range(start, min(start + limit, len(names)))
+        ]
+        following = str(start + limit) if start + limit < len(names) else None
+        route.fulfill(json={"items": items, "next": following, "total": len(names)})
+
+    console.page.route("**/classes?*", answer)
+    console.open("classes")
+    expect(console.page.get_by_text("10,000 classes.")).to_be_visible()
+    console.page.evaluate("() => scrollTo(0, document.documentElement.scrollHeight)")
+
+    expect(console.page.get_by_text("class 09999")).to_be_visible()
+    assert console.page.locator(".class-card").count() < 100

@@ -10,6 +10,8 @@ import { confirm } from "./dialog.js";
 import { Failure, Loading } from "./states.js";
 import { complain, say } from "./toasts.js";
 
+const NAME = "[a-z0-9_\\-]{1,63}"; // as the service wants names of models
+
 export function Models() {
   const { data, error, reload } = useLoaded((signal) => get("/models", {}, { signal }), [model.value]);
   return html`<section class="card" aria-labelledby="models-title"><h2 id="models-title">${t.settings.models}</h2><p class="muted small-text">${t.settings.modelsText}</p>
@@ -74,7 +76,7 @@ function MakeModel({ onMade }) {
     setBusy(false);
   };
   return html`<form class="stack" onSubmit=${make}><h3>${t.settings.make}</h3><div class="inline-form">
-    <label class="field"><span>${t.settings.name}</span><input class="input" required pattern="[a-z0-9_-]{1,63}" value=${name} onInput=${(event) => setName(event.target.value)} /></label>
+    <label class="field"><span>${t.settings.name}</span><input class="input" required pattern=${NAME} value=${name} onInput=${(event) => setName(event.target.value)} /></label>
     <label class="field"><span>${t.settings.backbone}</span><input class="input" value=${backbone} onInput=${(event) => setBackbone(event.target.value)} /></label>
     <button class="button" disabled=${busy}>${t.settings.create}</button></div>
     ${busy && html`<p class="muted small-text" role="status">${t.settings.preparing}</p>`}</form>`;
@@ -100,7 +102,7 @@ function ImportModel({ onMade }) {
     setBusy(false);
   };
   return html`<form class="inline-form" onSubmit=${(event) => (event.preventDefault(), file.current.click())}>
-    <label class="field"><span>${t.settings.importName}</span><input class="input" required pattern="[a-z0-9_-]{1,63}" value=${name} onInput=${(event) => setName(event.target.value)} /></label>
+    <label class="field"><span>${t.settings.importName}</span><input class="input" required pattern=${NAME} value=${name} onInput=${(event) => setName(event.target.value)} /></label>
     <button class="button" disabled=${busy}>${busy ? t.settings.importing : t.settings.import}</button>
     <input ref=${file} type="file" hidden data-source="archive" onChange=${read} /></form>`;
 }

@@ -36,13 +36,14 @@ export function undoable(text, action, undo) {
   const finish = async () => {
     if (!pending.delete(entry.id)) return;
     clearTimeout(timer);
-    drop(entry.id);
+    shown.value = shown.value.map((one) => (one.id === entry.id ? { ...one, pending: false } : one));
     try {
       await action();
     } catch (error) {
       undo();
       complain(error);
     }
+    drop(entry.id);
   };
   const timer = setTimeout(finish, SECONDS * 1000);
   pending.set(entry.id, {

@@ -47,7 +47,7 @@ export default function Inbox() {
         ${Object.entries(t.inbox.sort).map(([name, text]) => html`<option value=${name} key=${name}>${text}</option>`)}</select></label>
       <button class="button danger" onClick=${erase}><${Icon} name="trash" />${t.inbox.erase}</button></div>`}</${Head}>
     ${groups.length === 0 ? html`<${Nothing} capture=${data.capture} />` : html`<p class="muted small-text">${t.inbox.hint}</p>
-      ${groups.map((group) => html`<${Group} key=${group.id} group=${group} current=${group === current} onFocus=${() => setActive(group.id)} onResolve=${resolve} />`)}
+      <div class="inbox-list">${groups.map((group) => html`<${Group} key=${group.id} group=${group} current=${group === current} onFocus=${() => setActive(group.id)} onResolve=${resolve} />`)}</div>
       ${data.next && html`<div><button class="button" onClick=${() => setLimit(limit + PAGE)}>${t.inbox.more}</button></div>`}`}`;
 }
 
@@ -92,7 +92,7 @@ function Group({ group, current, onFocus, onResolve }) {
   const dismiss = () => ids.length && onResolve(ids, t.inbox.dismissed(ids.length), { dismiss: true });
   const toggle = (id) => setSelected((now) => new Set(now.has(id) ? [...now].filter((other) => other !== id) : [...now, id]));
   const everything = ids.length === all.length;
-  return html`<section ref=${box} class="card inbox-group" aria-label=${title(group)} onFocusIn=${onFocus} data-current=${current}>
+  return html`<section ref=${box} class=${`card inbox-group ${all.length > 2 ? "many" : ""}`} aria-label=${title(group)} onFocusIn=${onFocus} data-current=${current}>
     ${current && html`<${GroupKeys} group=${group} name=${name} dismiss=${dismiss} box=${box} />`}
     <div class="card-head"><h2>${title(group)}</h2>
       ${all.length > 1 && html`<span class="row"><span class="muted small-text">${t.inbox.selected(ids.length, all.length)}</span>

@@ -10,9 +10,7 @@ import { head } from "../state.js";
 import { t } from "../texts.js";
 
 const SHOTS = 500;
-const LABELS = 60; // more would cover the points
-const WIDTH = 1000;
-const HEIGHT = 640;
+const LETTER = 8.2; // pixels that a letter of a label takes, about
 
 export default function Map_() {
   const versions = useLoaded((signal) => get("/versions", { limit: 100 }, { signal }), [head.value]);
@@ -36,7 +34,7 @@ function explained({ axes }) {
 const hue = (id) => (id * 137.508) % 360;
 const colour = (id) => `oklch(0.62 0.14 ${hue(id).toFixed(1)})`;
 
-function layout({ prototypes, shots }) {
+function layout({ prototypes, shots }, [width, height]) {
   const names = new Map(prototypes.map((one) => [one.class_id, one.label]));
   const points = [
     ...shots.map((one) => ({ ...one, label: names.get(one.class_id) ?? "" })),
@@ -44,13 +42,14 @@ function layout({ prototypes, shots }) {
   ];
   const [xs, ys] = [points.map((one) => one.x), points.map((one) => one.y)];
   const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-  const scale = 0.86 * Math.min(WIDTH / (right - left || 1), HEIGHT / (high - low || 1));
-  const place = (one) => ({ ...one, px: WIDTH / 2 + scale * (one.x - (left + right) / 2), py: HEIGHT / 2 - scale * (one.y - (low + high) / 2) });
+  const scale = 0.86 * Math.min(width / (right - left || 1), height / (high - low || 1));
+  const place = (one) => ({ ...one, px: width / 2 + scale * (one.x - (left + right) / 2), py: height / 2 - scale * (one.y - (low + high) / 2) });
   return points.map(place);
 }
 
 function Plot({ data }) {
-  const points = useMemo(() => layout(data), [data]);
+  const [[boxWidth, boxHeight], setBox] = useState([1000, 640]);
+  const points = useMemo(() => layout(data, [boxWidth, boxHeight]), [data, boxWidth, boxHeight]);
   const [view, setView] = useState({ x: 0, y: 0, zoom: 1 });
   const [here, setHere] = useState(null);
   const box = useRef(null);
@@ -60,8 +59,14 @@ function Plot({ data }) {
       event.preventDefault();
       zoom(Math.exp(-event.deltaY / 300));
     };
-    box.current.addEventListener("wheel", wheel, { passive: false });
-    return () => box.current?.removeEventListener("wheel", wheel);
+    const element = box.current;
+    const watch = new ResizeObserver(() => setBox([element.clientWidth, element.clientHeight]));
+    watch.observe(element);
+    element.addEventListener("wheel", wheel, { passive: false });
+    return () => {
+      watch.disconnect();
+      element.removeEventListener("wheel", wheel);
+    };
   }, []);
   const press = (event) => {
     const directions = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
@@ -74,19 +79,18 @@ function Plot({ data }) {
   };
   const drag = (event) => {
     if (!(event.buttons & 1)) return;
-    const size = WIDTH / box.current.clientWidth / view.zoom;
-    setView((now) => ({ ...now, x: now.x - event.movementX * size, y: now.y - event.movementY * size }));
+    setView((now) => ({ ...now, x: now.x - event.movementX / now.zoom, y: now.y - event.movementY / now.zoom }));
   };
-  const [width, height] = [WIDTH / view.zoom, HEIGHT / view.zoom];
-  const left = (WIDTH - width) / 2 + view.x;
-  const top = (HEIGHT - height) / 2 + view.y;
+  const [width, height] = [boxWidth / view.zoom, boxHeight / view.zoom];
+  const left = (boxWidth - width) / 2 + view.x;
+  const top = (boxHeight - height) / 2 + view.y;
   const size = 1 / view.zoom ** 0.8;
-  const labels = data.prototypes.length <= LABELS || view.zoom > 3;
+  const labels = useMemo(() => labelled(points, size), [points, size]);
   return html`<div class="map-box" ref=${box}>
     <svg viewBox=${`${left} ${top} ${width} ${height}`} role="application" tabindex="0" aria-label=${`${t.map.label(data.prototypes.length, data.shots.length)}. ${t.map.hint}`}
       onKeyDown=${press} onPointerMove=${drag} onMouseLeave=${() => setHere(null)} onFocus=${() => setHere(here ?? points.at(-1))} onBlur=${() => setHere(null)}>
       ${points.map((one) => html`<${Point} key=${`${one.class_id} ${one.shot_id}`} one=${one} size=${size} here=${here === one} onHere=${setHere} />`)}
-      ${labels && points.filter((one) => one.shot_id === null).map((one) => html`<text key=${one.class_id} class="map-label" x=${one.px + 13 * size} y=${one.py + 5 * size} font-size=${15 * size}>${one.label}</text>`)}
+      ${labels.map((one) => html`<text key=${one.class_id} class="map-label" x=${one.px + 13 * size} y=${one.py + 5 * size} font-size=${15 * size}>${one.label}</text>`)}
     </svg>
     <div class="map-tools">
       <button class="icon-button" aria-label=${t.map.zoomIn} onClick=${() => zoom(1.4)}><${Icon} name="plus" /></button>
@@ -96,6 +100,18 @@ function Plot({ data }) {
     <p class="hidden-text" aria-live="polite">${here ? caption(here) : ""}</p>
     ${here && html`<${Tip} one=${here} left=${(here.px - left) / width} top=${(here.py - top) / height} />`}
   </div>`;
+}
+
+/** The prototypes whose names fit beside them without covering another name. */
+function labelled(points, size) {
+  const placed = [];
+  for (const one of points) {
+    if (one.shot_id !== null) continue;
+    const box = { left: one.px, right: one.px + (13 + LETTER * one.label.length) * size, top: one.py - 10 * size, bottom: one.py + 10 * size, one };
+    const covers = placed.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
+    if (!covers) placed.push(box);
+  }
+  return placed.map(({ one }) => one);
 }
 
 const caption = (one) => (one.shot_id === null ? t.map.prototype(one.label) : t.map.shot(one.label));
