@@ -124,7 +124,7 @@ async function askAgain() {
  * Reads a stream until it is over, and comes back with Last-Event-ID when the connection is lost.
  * `onEvent` gets {id, event, data} and returns true when nothing more is wanted.
  */
-export async function follow(path, onEvent, { signal, endless = false } = {}) {
+export async function follow(path, onEvent, { signal, endless = false, onOpen = () => {} } = {}) {
   let last = null;
   let failures = 0;
   while (!signal?.aborted) {
@@ -132,6 +132,7 @@ export async function follow(path, onEvent, { signal, endless = false } = {}) {
       const headers = last === null ? {} : { "Last-Event-ID": last };
       const response = await request(path, { headers, signal, cache: "no-store" });
       failures = 0;
+      onOpen();
       for await (const event of eventsOf(response.body)) {
         if (event.id) last = event.id;
         if (onEvent(event) === true) return;

@@ -1,7 +1,7 @@
 // The model's news, as they happen: one stream for the whole page. An older server has none; then screens load when opened.
 import { follow, get, Problem } from "./api.js";
 import { effect } from "./html.js";
-import { about, head, inboxTotal, key, keyWanted, model, news, who } from "./state.js";
+import { about, head, heard, inboxTotal, key, keyWanted, model, who } from "./state.js";
 
 let stop = new AbortController();
 
@@ -23,7 +23,9 @@ async function introduce(of, withKey, signal) {
     if (signal.aborted) return;
     keyWanted.value = null;
     await Promise.all([loadHead(of, signal), loadAbout(signal), loadInbox(signal)]);
-    await follow("/events", (event) => hear(event, of, signal), { signal, endless: true });
+    // What happened before the stream was open, or while it was lost, is not told again.
+    const onOpen = () => Promise.all([loadHead(of, signal), loadInbox(signal)]).catch(() => {});
+    await follow("/events", (event) => hear(event, of, signal), { signal, onOpen, endless: true });
   } catch (error) {
     if (signal.aborted || !(error instanceof Problem)) return;
     if (error.status === 0 || error.status === 503) setTimeout(() => !signal.aborted && introduce(of, withKey, signal), 2000);
@@ -31,7 +33,7 @@ async function introduce(of, withKey, signal) {
 }
 
 function hear(event, of, signal) {
-  news.value = { id: event.id, event: event.event, data: event.data };
+  heard.value = { ...heard.value, [event.event]: (heard.value[event.event] ?? 0) + 1 };
   if (event.event === "inbox") loadInbox(signal);
   else if (event.event !== "session") loadHead(of, signal).catch(() => {});
 }

@@ -11,11 +11,14 @@ export const who = signal(null); // the answer of /whoami
 export const about = signal(null); // the answer of /about
 export const reachable = signal(true);
 export const head = signal(null); // number of the active version
-export const news = signal({ id: 0, event: "", data: {} }); // the newest event of the model
+export const heard = signal({}); // how many events of each kind the model's stream has brought
 export const inboxTotal = signal(null);
 export const theme = signal(stored(localStorage, THEME) ?? "system");
 
 export const limits = computed(() => about.value?.limits ?? {});
+
+/** Changes with every event of these kinds: for screens to load again. */
+export const newsOf = (...kinds) => kinds.reduce((sum, kind) => sum + (heard.value[kind] ?? 0), 0);
 
 /** Whether the key in use has a scope; true while that is not known, and the service decides. */
 export function may(scope) {

@@ -52,23 +52,24 @@ class Album:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_screens_of_the_documents(tabs: Open, service: Service, theme: str) -> None:
-    """Teaching and trying as an animation, and every screen, in both themes."""
+    """Teaching and trying as an animation, and every screen; of the dark theme one."""
     Path(FOLDER).mkdir(parents=True, exist_ok=True)
     name = f"screens-{theme}"
     service.client.post("/models", json={"name": name}).raise_for_status()
     console = tabs(service.url, name, color_scheme=theme, viewport=SIZE)
-    # The address names the model, not the page: the switch is left out of the pictures.
+    # A newcomer has one model: the switch between models is left out.
     console.page.add_init_script(
         "addEventListener('DOMContentLoaded', () => { const sheet = new CSSStyleSheet();"
         "sheet.replaceSync('.model-switch { visibility: hidden }'); document.adoptedStyleSheets.push(sheet); })"
     )
     album = Album(console)
     _teach_and_try(console, album)
-    _look_around(console, album, theme)
+    album.save(f"try-{theme}")
     if theme == "light":
         album.animate("teach-and-try")
+        _look_around(console, album)
 
-    assert Path(FOLDER, f"map-{theme}.webp").stat().st_size > 1000
+    assert Path(FOLDER, f"try-{theme}.webp").stat().st_size > 1000
 
 
 def _teach_and_try(console: ConsolePage, album: Album) -> None:
@@ -90,36 +91,29 @@ def _teach_and_try(console: ConsolePage, album: Album) -> None:
     expect(page.locator(".gains")).to_be_visible()
     album.frame(LONG_HOLD)
     console.link("Try it").click()
-    for sample, answer in (("mug", "mug"), ("fish", "fish"), ("umbrella", "Unknown")):
+    for sample, answer in (("umbrella", "Unknown"), ("fish", "fish"), ("mug", "mug")):
         console.button(f"Try new {sample}").click()
         expect(console.verdict()).to_contain_text(answer)
         expect(page.locator(".neighbours .picture:not(:has(img))")).to_have_count(0)
         album.frame(LONG_HOLD)
 
 
-def _look_around(console: ConsolePage, album: Album, theme: str) -> None:
+def _look_around(console: ConsolePage, album: Album) -> None:
     page = console.page
-    console.button("Try new mug").click()
-    expect(console.verdict()).to_contain_text("mug")
-    expect(page.locator(".neighbours .picture:not(:has(img))")).to_have_count(0)
-    album.save(f"try-{theme}")
-    for screen, sign in (
-        ("classes", ".class-card img"),
-        ("inbox", "h1"),
-        ("versions", ".version"),
-        ("map", ".map-point"),
-    ):
+    signs = {"classes": ".class-card img", "inbox": ".shot img", "versions": ".version", "map": ".map-point"}
+    for screen, sign in signs.items():
         console.open(screen)
         expect(page.locator(sign).first).to_be_visible()
         expect(page.locator(".skeleton")).to_have_count(0)
-        album.save(f"{screen}-{theme}")
+        expect(page.locator(".picture:not(:has(img))")).to_have_count(0)
+        album.save(screen)
     console.open("classes")
     page.locator(".class-card").first.click()
     expect(page.locator(".shot img")).to_have_count(5)
-    album.save(f"class-{theme}")
+    album.save("class")
     console.open("teach")
     page.reload()
     console.give([*shots("house"), SAMPLES / "new-house.jpg"])
     page.get_by_label("What is it?").fill("hause")
     expect(console.button("Use “house”")).to_be_visible()
-    album.save(f"teach-{theme}")
+    album.save("teach")

@@ -3,7 +3,7 @@ import { get } from "../api.js";
 import { html, useEffect, useState } from "../html.js";
 import { go, route, to } from "../router.js";
 import { useShortcuts } from "../shortcuts.js";
-import { chooseTheme, inboxTotal, model, news, reachable, theme } from "../state.js";
+import { chooseTheme, inboxTotal, model, reachable, theme } from "../state.js";
 import { t } from "../texts.js";
 import { showDialog } from "./dialog.js";
 import { Icon } from "./icon.js";
@@ -75,10 +75,9 @@ function Tools({ screen }) {
 
 function ModelSwitch() {
   const [models, setModels] = useState([]);
-  const changed = news.value.event === "models" ? news.value.id : 0;
   useEffect(() => {
     get("/models").then((page) => setModels(page.items), () => {});
-  }, [model.value, route.value.screen, changed]);
+  }, [model.value, route.value.screen]);
   if (models.length < 2 && model.value === "default") return null;
   const names = models.some((one) => one.name === model.value) ? models : [{ name: model.value }, ...models];
   const choose = (event) => go(route.peek().screen || "teach", { model: event.target.value === "default" ? "" : event.target.value });

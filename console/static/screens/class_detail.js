@@ -12,13 +12,13 @@ import { percent } from "../format.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { useLoaded } from "../loading.js";
 import { go, route, to } from "../router.js";
-import { head, may, news } from "../state.js";
+import { head, may, newsOf } from "../state.js";
 import { t } from "../texts.js";
 import { Status } from "./classes.js";
 
 export default function ClassDetail() {
   const id = Number(route.value.rest[0]);
-  const { data, error, reload, setData } = useLoaded((signal) => get(`/classes/${id}`, {}, { signal }), [id, head.value, news.value.id]);
+  const { data, error, reload, setData } = useLoaded((signal) => get(`/classes/${id}`, {}, { signal }), [id, head.value, newsOf("taught", "renamed", "version", "deleted")]);
   if (error && !data) return html`<${Back} /><${Failure} error=${error} retry=${reload} />`;
   if (!data) return html`<${Back} /><${Loading} />`;
   return html`<${Back} />

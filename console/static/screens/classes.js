@@ -11,7 +11,7 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { useLoaded } from "../loading.js";
 import { route, setParameter, to } from "../router.js";
 import { useShortcuts } from "../shortcuts.js";
-import { news } from "../state.js";
+import { head, newsOf } from "../state.js";
 import { t } from "../texts.js";
 
 const PAGE = 200;
@@ -48,10 +48,10 @@ function useClassList(search, sort) {
   const [state, setState] = useState({ items: [], next: null, total: null, error: null });
   const wanted = useRef(0);
   const busy = useRef(false);
-  const changed = CHANGES.includes(news.value.event) ? news.value.id : 0;
+  const changed = newsOf(...CHANGES);
   const settled = useSettled(search);
   const query = { search: settled, sort, order: ORDER[sort] };
-  const first = useLoaded((signal) => get("/classes", { ...query, limit: PAGE }, { signal }), [settled, sort, changed]);
+  const first = useLoaded((signal) => get("/classes", { ...query, limit: PAGE }, { signal }), [settled, sort, changed, head.value]);
   useEffect(() => {
     if (first.data) setState({ items: first.data.items, next: first.data.next, total: first.data.total ?? first.data.items.length, error: null });
     if (first.error) setState((now) => ({ ...now, error: first.error }));

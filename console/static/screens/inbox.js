@@ -11,7 +11,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { useLoaded } from "../loading.js";
 import { route, setParameter } from "../router.js";
 import { useShortcuts } from "../shortcuts.js";
-import { inboxTotal, news } from "../state.js";
+import { inboxTotal, newsOf } from "../state.js";
 import { t } from "../texts.js";
 
 const PAGE = 100;
@@ -21,7 +21,7 @@ export default function Inbox() {
   const sort = route.value.query.get("sort") ?? "margin";
   const [limit, setLimit] = useState(PAGE);
   const [hidden, setHidden] = useState(new Set()); // about to be named or dismissed
-  const { data, error, reload } = useLoaded((signal) => get("/inbox", { sort, limit }, { signal }), [sort, limit, news.value.event === "inbox" ? news.value.id : 0]);
+  const { data, error, reload } = useLoaded((signal) => get("/inbox", { sort, limit }, { signal }), [sort, limit, inboxTotal.value, newsOf("inbox")]);
   const groups = useMemo(() => grouped((data?.items ?? []).filter((one) => !hidden.has(one.id))), [data, hidden]);
   const [active, setActive] = useState(null); // the group that keys act on
   const current = groups.find((group) => group.id === active) ?? groups[0] ?? null;

@@ -37,8 +37,8 @@ const colour = (id) => `oklch(0.62 0.14 ${hue(id).toFixed(1)})`;
 function layout({ prototypes, shots }, [width, height]) {
   const names = new Map(prototypes.map((one) => [one.class_id, one.label]));
   const points = [
-    ...shots.map((one) => ({ ...one, label: names.get(one.class_id) ?? "" })),
     ...prototypes.map((one) => ({ ...one, shot_id: null })),
+    ...shots.map((one) => ({ ...one, label: names.get(one.class_id) ?? "" })), // on top: they may lie close to their prototype
   ];
   const [xs, ys] = [points.map((one) => one.x), points.map((one) => one.y)];
   const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
@@ -88,7 +88,7 @@ function Plot({ data }) {
   const labels = useMemo(() => labelled(points, size), [points, size]);
   return html`<div class="map-box" ref=${box}>
     <svg viewBox=${`${left} ${top} ${width} ${height}`} role="application" tabindex="0" aria-label=${`${t.map.label(data.prototypes.length, data.shots.length)}. ${t.map.hint}`}
-      onKeyDown=${press} onPointerMove=${drag} onMouseLeave=${() => setHere(null)} onFocus=${() => setHere(here ?? points.at(-1))} onBlur=${() => setHere(null)}>
+      onKeyDown=${press} onPointerMove=${drag} onMouseLeave=${() => setHere(null)} onFocus=${() => setHere(here ?? points[0])} onBlur=${() => setHere(null)}>
       ${points.map((one) => html`<${Point} key=${`${one.class_id} ${one.shot_id}`} one=${one} size=${size} here=${here === one} onHere=${setHere} />`)}
       ${labels.map((one) => html`<text key=${one.class_id} class="map-label" x=${one.px + 13 * size} y=${one.py + 5 * size} font-size=${15 * size}>${one.label}</text>`)}
     </svg>
@@ -117,10 +117,10 @@ function labelled(points, size) {
 const caption = (one) => (one.shot_id === null ? t.map.prototype(one.label) : t.map.shot(one.label));
 
 function Point({ one, size, here, onHere }) {
-  const shape = { class: `map-point ${here ? "here" : ""}`, fill: colour(one.class_id), onMouseEnter: () => onHere(one), onClick: () => go(`classes/${one.class_id}`) };
-  if (one.shot_id !== null) return html`<circle ...${shape} cx=${one.px} cy=${one.py} r=${5 * size} fill-opacity="0.55" />`;
-  const half = 8.5 * size;
-  return html`<rect ...${shape} x=${one.px - half} y=${one.py - half} width=${2 * half} height=${2 * half} rx=${2.5 * size} />`;
+  const shape = { class: `map-point ${here ? "here" : ""}`, fill: colour(one.class_id), stroke: colour(one.class_id), onMouseEnter: () => onHere(one), onClick: () => go(`classes/${one.class_id}`) };
+  if (one.shot_id !== null) return html`<circle ...${shape} cx=${one.px} cy=${one.py} r=${4.5 * size} fill-opacity="0.7" stroke="none" />`;
+  const half = 9 * size;
+  return html`<rect ...${shape} fill-opacity="0.22" stroke-width=${2 * size} x=${one.px - half} y=${one.py - half} width=${2 * half} height=${2 * half} rx=${2.5 * size} />`;
 }
 
 function Tip({ one, left, top }) {
@@ -132,7 +132,7 @@ function Tip({ one, left, top }) {
 
 /** The nearest point in a direction. */
 function next(points, from, [dx, dy]) {
-  if (!from) return points.at(-1);
+  if (!from) return points[0];
   let best = from;
   let least = Infinity;
   for (const one of points) {

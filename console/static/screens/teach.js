@@ -9,7 +9,7 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { candidates, closest } from "../names.js";
 import { go, to } from "../router.js";
 import { useShortcuts } from "../shortcuts.js";
-import { may, news } from "../state.js";
+import { may, newsOf } from "../state.js";
 import * as teaching from "../teaching.js";
 import { t } from "../texts.js";
 
@@ -42,7 +42,7 @@ export default function Teach() {
 /** How many classes the model has: one that has none is shown how to begin. */
 function useKnownClasses() {
   const [known, setKnown] = useState(null);
-  const changed = news.value.id;
+  const changed = newsOf("taught", "deleted");
   useEffect(() => {
     get("/classes", { limit: 1 }).then((page) => setKnown(page.total ?? page.items.length), () => {});
   }, [changed]);

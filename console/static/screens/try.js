@@ -10,7 +10,7 @@ import { html, useEffect, useMemo, useState } from "../html.js";
 import { useLoaded } from "../loading.js";
 import { route, to } from "../router.js";
 import { useShortcuts } from "../shortcuts.js";
-import { head, may, news } from "../state.js";
+import { head, may, newsOf } from "../state.js";
 import { sampleFile } from "../teaching.js";
 import { t } from "../texts.js";
 import * as trying from "../trying.js";
@@ -54,7 +54,7 @@ export default function Try() {
 }
 
 function useVersions() {
-  const { data } = useLoaded((signal) => get("/versions", { limit: 100 }, { signal }), [head.value, news.value.event === "version" ? news.value.id : 0]);
+  const { data } = useLoaded((signal) => get("/versions", { limit: 100 }, { signal }), [head.value, newsOf("version")]);
   return data?.items ?? [];
 }
 

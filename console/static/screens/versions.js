@@ -10,7 +10,7 @@ import { complain, say } from "../components/toasts.js";
 import { ago, date, distance, points } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
 import { useLoaded } from "../loading.js";
-import { head, may, news } from "../state.js";
+import { head, may, newsOf } from "../state.js";
 import { t } from "../texts.js";
 
 const PAGE = 50;
@@ -22,7 +22,7 @@ export default function Versions() {
   const [next, setNext] = useState(null);
   const [picked, setPicked] = useState([]);
   const [unfolded, setUnfolded] = useState(new Set());
-  const { data, error, reload } = useLoaded((signal) => get("/versions", { limit: PAGE }, { signal }), [head.value, news.value.event === "version" ? news.value.id : 0]);
+  const { data, error, reload } = useLoaded((signal) => get("/versions", { limit: PAGE }, { signal }), [head.value, newsOf("version")]);
   useEffect(() => {
     if (!data) return;
     setOlder([]);
