@@ -32,14 +32,18 @@ POLICY = "; ".join(
     )
 )
 _HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
-    "Referrer-Policy": "no-referrer",
     "Vary": "Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
 }
+# Of what a browser opens as a document; scripts and styles are bound by those of their page.
+_DOCUMENT_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+    "Referrer-Policy": "no-referrer",
+}
+_DOCUMENTS = ("text/html", "image/svg+xml")
 
 files = cache(StaticFiles)
 
@@ -87,6 +91,8 @@ def _answer(request: Request, found: StaticFile | None, cached: str) -> Response
     if found is None:
         raise HTTPException(404)
     headers = {**_HEADERS, "Cache-Control": cached, "ETag": found.etag}
+    if found.media_type.startswith(_DOCUMENTS):
+        headers |= _DOCUMENT_HEADERS
     if found.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     if found.compressed is not None and "gzip" in request.headers.get("accept-encoding", ""):
