@@ -15,11 +15,12 @@ from bench.datasets import Session
 from bench.fscil import RunContext, activations
 from bench.methods import Setup
 from core.bank import PrototypeBank
-from core.classifier import Certainty, NearestClassMean, threshold_of
+from core.classifier import Certainty, NearestClassMean
 from core.held_out import held_out_distances, outlying
 from core.incremental_session import IncrementalConfig
 from core.prototypes import mean_prototypes
 from core.space import Space
+from core.unknown import threshold_of
 from core.views import LabelledViews, features_of
 
 SHOTS = 5

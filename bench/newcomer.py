@@ -22,10 +22,13 @@ from bench.datasets.stream import DataError
 from bench.fscil import RunContext, activations
 from bench.methods import METHODS, SessionContext, Setup
 from bench.open_set import auroc, calibration_error
-from core.classifier import Certainty, NearestClassMean, calibrate, threshold_of
+from core.bank import ClassId
+from core.classifier import Certainty, NearestClassMean, calibrate, leeway_of
+from core.folds import HeldOut
 from core.incremental_session import IncrementalConfig
 from core.refinement import Refinement, SessionImages, refine, teach
 from core.state import LearnerState, with_weights
+from core.unknown import ACCEPTED, beyond_leeway, threshold_of
 from core.views import CPU, LabelledViews, features_of
 
 Half = Literal["choose", "report", "all"]
@@ -48,6 +51,7 @@ class CertaintyFigures:
     accepted: float  # of further images of known classes
     calibration_error: float  # of the confidence, in 0..1
     near_refused: float | None = None  # of images of other classes of the folder
+    near_refused_at_95: float | None = None  # with the threshold that accepts exactly 95 % of the known
     near_auroc: float | None = None
     far_refused: float | None = None  # of images of another folder
     far_auroc: float | None = None
@@ -140,18 +144,22 @@ class Newcomer:
         self, refinement: Refinement, asked: Sequence[DatasetImage], strange: Sequence[DatasetImage]
     ) -> CertaintyFigures:
         state, held_out = refinement.state, refinement.held_out
-        threshold = threshold_of(held_out.to_own) if len(held_out.own) else None
-        limit = float("inf") if threshold is None else threshold
+        leeway, limit = _unknown(state, held_out)
         temperature = calibrate(held_out.distances, held_out.own).temperature
         distances, own = self._distances(state, asked)
-        nearest = distances.min(1).values
+        nearest = _strangeness(distances, leeway)
         error = calibration_error(torch.softmax(-distances / temperature, 1), own)
         figures = CertaintyFigures(_share(nearest <= limit), error)
         if strange:
-            found = self._distances(state, strange)[0].min(1).values
-            figures = replace(figures, near_refused=_share(found > limit), near_auroc=auroc(nearest, found))
+            found = _strangeness(self._distances(state, strange)[0], leeway)
+            figures = replace(
+                figures,
+                near_refused=_share(found > limit),
+                near_refused_at_95=_share(found > float(nearest.quantile(ACCEPTED))),
+                near_auroc=auroc(nearest, found),
+            )
         if self.far:
-            found = self._distances(state, self.far, self.far_context)[0].min(1).values
+            found = _strangeness(self._distances(state, self.far, self.far_context)[0], leeway)
             figures = replace(figures, far_refused=_share(found > limit), far_auroc=auroc(nearest, found))
         return figures
 
@@ -211,6 +219,21 @@ def _summary(values: Sequence[float | None]) -> dict[str, float] | None:
         return None
     error = stdev(known) / len(known) ** 0.5 if len(known) > 1 else 0.0
     return {"mean": round(fmean(known), 4), "error": round(error, 4)}
+
+
+def _unknown(state: LearnerState, held_out: HeldOut) -> tuple[Tensor, float]:
+    """Leeway of each class (K,), and the threshold, as a version of the service has them."""
+    if not len(held_out.own):
+        return torch.zeros(len(state.bank)), float("inf")
+    by_class = {ClassId(c): held_out.to_own[held_out.labels == c] for c in held_out.labels.unique().tolist()}
+    distances = beyond_leeway(held_out.to_own, held_out.own) if state.space.by_class else held_out.to_own
+    return leeway_of(state.space, state.bank.class_ids, by_class), threshold_of(distances) or 0.0
+
+
+def _strangeness(distances: Tensor, leeway: Tensor) -> Tensor:
+    """How far images are from the nearest class beyond its leeway, (n, K) → (n,)."""
+    nearest, places = distances.min(1)
+    return nearest - leeway[places]
 
 
 def _share(hits: Tensor) -> float:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Self
 
 import torch
@@ -18,8 +19,8 @@ from core.bank import ClassId, look_up
 from core.errors import UnknownClass
 from core.prototypes import Prototyped
 from core.space import Space
+from core.unknown import leeways, threshold_of
 
-ACCEPTED = 0.95  # share of images of known classes that the unknown threshold accepts
 TEMPERATURES = torch.logspace(-3, 1, 161)  # the candidates among which the best temperature is searched
 
 
@@ -52,10 +53,11 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What changes of one class: its prototype and how many shots it is made of."""
+    """What changes of one class: its prototype, how many shots it is made of, and how far held-out ones are from it."""
 
     prototype: Tensor  # (M,)
     shots: int
+    held_out: Tensor | None = None  # (m,) distances
 
 
 class NearestClassMean:
@@ -64,12 +66,20 @@ class NearestClassMean:
     A subclass may search faster by overriding `_inner_products`.
     """
 
-    def __init__(self, space: Space, known: Prototyped, certainty: Certainty) -> None:
+    def __init__(
+        self,
+        space: Space,
+        known: Prototyped,
+        certainty: Certainty,
+        held_out: Mapping[ClassId, Tensor] = MappingProxyType({}),
+    ) -> None:
+        """`held_out`: of each class, the distances of images to its prototype made without them."""
         self.space = space
         self.class_ids = known.class_ids
         self.shots = known.shots
         self.certainty = certainty
-        self.prototypes = space.comparable(known.prototypes)  # (K, M)
+        self.prototypes = space.targets(known.prototypes, known.shots)  # (K, M)
+        self._spread = _spread([held_out.get(class_id) for class_id in known.class_ids])  # (K, 2)
 
     def __len__(self) -> int:
         return len(self.class_ids)
@@ -90,25 +100,48 @@ class NearestClassMean:
     def changed(self, changes: Mapping[ClassId, Learned | None], certainty: Certainty) -> Self:
         """A copy with these classes added, replaced, or (None) removed; rows are in ascending order of class ids."""
         new = [(class_id, learned) for class_id, learned in sorted(changes.items()) if learned is not None]
-        ids, shots, prototypes = self.class_ids, self.shots, self.prototypes
+        ids, shots, prototypes, spread = self.class_ids, self.shots, self.prototypes, self._spread
         if not changes.keys().isdisjoint(self._row):
             rows = [row for row, class_id in enumerate(ids) if class_id not in changes]
             ids, shots, prototypes = tuple(ids[row] for row in rows), shots[rows], prototypes[rows]
+            spread = spread[rows]
         other = object.__new__(type(self))
         other.space, other.certainty = self.space, certainty
         other.class_ids = (*ids, *(class_id for class_id, _ in new))
         other.shots = torch.cat([shots, torch.tensor([learned.shots for _, learned in new], dtype=torch.long)])
-        comparable = [self.space.comparable(learned.prototype)[None] for _, learned in new]
-        other.prototypes = torch.cat([prototypes, *comparable])
+        if new:
+            vectors = torch.stack([learned.prototype for _, learned in new])
+            prototypes = torch.cat([prototypes, self.space.targets(vectors, other.shots[len(ids) :])])
+        other.prototypes = prototypes
+        other._spread = torch.cat([spread, _spread([learned.held_out for _, learned in new])])
         if new and ids and new[0][0] < ids[-1]:  # most new classes have the highest id, and need no sorting
             order = sorted(range(len(other.class_ids)), key=other.class_ids.__getitem__)
             other.class_ids = tuple(other.class_ids[place] for place in order)
             other.shots, other.prototypes = other.shots[order], other.prototypes[order]
+            other._spread = other._spread[order]
         return other
+
+    @cached_property
+    def leeway(self) -> Tensor:
+        """How much farther than the threshold an image of each class may be, (K,)."""
+        return _leeway(self.space, self._spread)
+
+    def leeway_with(self, class_id: ClassId, held_out: Tensor) -> Tensor:
+        """`leeway` once this class has these held-out images; a class that is not known yet comes last."""
+        spread, own = self._spread, _spread([held_out])
+        if class_id in self._row:
+            spread = spread.clone()
+            spread[self._row[class_id]] = own[0]
+            return _leeway(self.space, spread)
+        return _leeway(self.space, torch.cat([spread, own]))
 
     def distances(self, features: Tensor) -> Tensor:
         """Features (n, M), or of several views of each image (n, v, M) → distance to every class (n, K)."""
-        queries = mean_of_views(self.space.comparable(self.space.embed(features)))
+        return self.distances_of(self.space.embed(features))
+
+    def distances_of(self, embeddings: Tensor) -> Tensor:
+        """`distances` of features that were embedded before."""
+        queries = mean_of_views(self.space.comparable(embeddings))
         return self.space.from_products(self._inner_products(queries), queries, self.prototypes)
 
     def nearest(self, features: Tensor) -> list[ClassId]:
@@ -131,22 +164,38 @@ class NearestClassMean:
         first = nearest[:, :1]
         total = distances.sub_(first).mul_(scale).exp_().sum(1, keepdim=True)  # in place: the matrix is large
         confidences = (nearest - first).mul_(scale).exp_() / total
-        rows = zip(places.tolist(), nearest.tolist(), confidences.tolist(), strict=True)
+        limits = self.leeway[places[:, 0]].double() + self.certainty.threshold
+        rows = zip(places.tolist(), nearest.tolist(), confidences.tolist(), limits.tolist(), strict=True)
         return [self._prediction(*row) for row in rows]
 
     def _prediction(
-        self, indices: Sequence[int], distances: Sequence[float], confidences: Sequence[float]
+        self, indices: Sequence[int], distances: Sequence[float], confidences: Sequence[float], limit: float
     ) -> Prediction:
         top = tuple(
             Candidate(self.class_ids[index], confidence, distance)
             for index, distance, confidence in zip(indices, distances, confidences, strict=True)
         )
         # Written this way round so that a NaN distance is unknown too.
-        return Prediction(top, unknown=not distances[0] <= self.certainty.threshold)
+        return Prediction(top, unknown=not distances[0] <= limit)
 
     def _inner_products(self, queries: Tensor) -> Tensor:
         """Queries (n, M) → inner products with every prototype (n, K), which the caller may overwrite."""
         return queries @ self.prototypes.T
+
+
+def leeway_of(space: Space, class_ids: Iterable[ClassId], held_out: Mapping[ClassId, Tensor]) -> Tensor:
+    """`NearestClassMean.leeway` of these classes, (K,)."""
+    return _leeway(space, _spread([held_out.get(class_id) for class_id in class_ids]))
+
+
+def _leeway(space: Space, spread: Tensor) -> Tensor:
+    return leeways(*spread.T) if space.by_class else torch.zeros(len(spread))
+
+
+def _spread(held_out: Sequence[Tensor | None]) -> Tensor:
+    """Mean distance of each class's held-out images, and their number, (K, 2)."""
+    rows = [(0.0, 0.0) if one is None or not len(one) else (float(one.mean()), float(len(one))) for one in held_out]
+    return torch.tensor(rows).view(len(rows), 2)
 
 
 def mean_of_views(comparable: Tensor) -> Tensor:
@@ -156,17 +205,6 @@ def mean_of_views(comparable: Tensor) -> Tensor:
     of its views, and may be compared with a threshold that was found with single views.
     """
     return comparable if comparable.dim() == 2 else comparable.mean(1)
-
-
-def threshold_of(distances: Tensor) -> float | None:
-    """The distance that accepts 95 % of held-out images (n,); None without images.
-
-    The farthest of a few images is not far enough yet, so the threshold is raised by two n-ths of their spread.
-    """
-    if not len(distances):
-        return None
-    spread = float(distances.std()) if len(distances) > 1 else float(distances[0])
-    return max(0.0, float(distances.quantile(ACCEPTED))) + 2 * spread / len(distances)  # rounding may go below zero
 
 
 def calibrate(distances: Tensor, own: Tensor) -> Certainty:

@@ -20,24 +20,26 @@ CENTRED = 5  # classes: with fewer, their mean says more of them than of what al
 
 @dataclass(frozen=True)
 class FitConfig:
-    shrink: float | None = 1.0  # of the whitening; None: the space stays as it is
+    shrink: float | None = 1.0  # of the whitening; None: it stays as it is
+    allowance: float | None = None  # for classes of few images; None: it stays as it is
     prior: Prior = "span"  # how well-known classes predict a new one
-    prior_shots: float = 5.0  # how many images that prediction is worth
+    prior_shots: float = 10.0  # how many images that prediction is worth
 
 
 def fit(remembered: LearnerState, features: LabelledViews, config: FitConfig) -> LearnerState:
     """The classes that are remembered and those with features (S, V, M), in a space fitted to all of them."""
-    return with_classes(in_fitted_space(remembered, features, config.shrink), features, config)
+    return with_classes(in_fitted_space(remembered, features, config), features, config)
 
 
-def in_fitted_space(remembered: LearnerState, features: LabelledViews, shrink: float | None) -> LearnerState:
-    """The remembered classes, in a space fitted to them and to the features; None: in the space that they are in."""
-    if shrink is None:
-        return remembered
+def in_fitted_space(remembered: LearnerState, features: LabelledViews, config: FitConfig) -> LearnerState:
+    """The remembered classes, in a space fitted to them and to the features."""
+    allowance = remembered.space.allowance if config.allowance is None else config.allowance
+    if config.shrink is None:
+        return replace(remembered, space=remembered.space.allowing(allowance))
     known = () if remembered.scatter is None else (remembered.scatter,)
     scatter = pooled((*known, scatter_of(features.inputs, features.labels)), features.inputs.shape[-1])
-    space = whitened(scatter, _origin(remembered, features), shrink)
-    return in_space(replace(remembered, scatter=scatter), space)
+    space = whitened(scatter, _origin(remembered, features), config.shrink)
+    return in_space(replace(remembered, scatter=scatter), space.allowing(allowance))
 
 
 def in_space(state: LearnerState, space: Space) -> LearnerState:

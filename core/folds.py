@@ -83,5 +83,9 @@ def _measured(state: LearnerState, features: LabelledViews, rows: Tensor) -> Hel
     # In ascending order of class ids: states of different turns may list their classes differently.
     order = sorted(range(len(state.bank)), key=state.bank.class_ids.__getitem__)
     column = {state.bank.class_ids[place]: number for number, place in enumerate(order)}
-    distances = state.space.distances(seen.flatten(0, 1), state.bank.prototypes[order]).unflatten(0, seen.shape[:2])
+    distances = _to_classes(state, order, seen.flatten(0, 1)).unflatten(0, seen.shape[:2])
     return HeldOut(rows, labels, distances, torch.tensor([column[label] for label in labels.tolist()]))
+
+
+def _to_classes(state: LearnerState, order: list[int], seen: Tensor) -> Tensor:
+    return state.space.distances(seen, state.bank.prototypes[order], state.bank.shots[order])

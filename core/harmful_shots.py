@@ -17,11 +17,11 @@ def harmful_shots(space: Space, embeddings: Tensor, nearest_other: Tensor) -> li
     if count < FEWEST:
         return None
     others = embeddings.sum(0) - embeddings  # (S, M) sums without each
-    right = space.apart(embeddings, others / (count - 1)) < nearest_other  # (S,)
+    right = space.apart(embeddings, others / (count - 1), torch.full((count,), count - 1)) < nearest_other  # (S,)
     found = []
     for doubted in range(count):
         without = (others - embeddings[doubted]) / (count - 2)
-        better = space.apart(embeddings, without) < nearest_other
+        better = space.apart(embeddings, without, torch.full((count,), count - 2)) < nearest_other
         rest = torch.arange(count) != doubted
         found.append(bool(better[rest].sum() > right[rest].sum()))
     return found

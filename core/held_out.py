@@ -43,8 +43,9 @@ def held_out_distances(
     Views of one shot are much nearer to each other than two images are, so the distance of a single shot is scaled up.
     """
     prototypes = held_out_prototypes(embeddings, shots, known, prior_shots=prior_shots)
-    distances = space.apart(embeddings[:, 0], prototypes)
-    alone = shots.counts[shots.owners] == 1
+    counts = shots.counts[shots.owners]
+    distances = space.apart(embeddings[:, 0], prototypes, counts - 1)
+    alone = counts == 1
     return torch.where(alone, ANOTHER_IMAGE * distances, distances)
 
 

@@ -58,14 +58,17 @@ class IncrementalConfig:
     blend: float = 0.5  # how far to go from the weights at the start to the trained ones, unless it is searched for
     refit: bool = True  # whether the space is fitted again
     shrink: float = 10.0  # of the whitening, unless it is searched for
-    search: bool = True  # whether the gate chooses blend and shrink on held-out shots
+    allowance: float = 0.6  # for classes of few images, times their share among all classes
+    search: bool = True  # whether the gate chooses blend and shrink on held-out images
     prior: Prior = "span"  # how well-known classes predict a new one
-    prior_shots: float = 5.0  # how many images that prediction is worth
+    prior_shots: float = 10.0  # how many images that prediction is worth
     seed: int = 0
 
     @property
     def fit(self) -> FitConfig:
-        return FitConfig(self.shrink if self.refit else None, self.prior, self.prior_shots)
+        if not self.refit:
+            return FitConfig(None, None, self.prior, self.prior_shots)
+        return FitConfig(self.shrink, self.allowance, self.prior, self.prior_shots)
 
     @classmethod
     def paper(cls) -> "IncrementalConfig":

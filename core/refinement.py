@@ -19,6 +19,7 @@ from core.folds import HeldOut, folds_of, held_out
 from core.guard import Judge, Measure, Measured, Verdict, judge
 from core.incremental_session import IncrementalConfig, TailTraining, is_well_determined, training_space
 from core.progress import Report, silent
+from core.prototypes import WELL_KNOWN
 from core.state import LearnerState
 from core.views import CPU, LabelledViews, features_of, prefix_of, trainable_part
 
@@ -178,14 +179,12 @@ class _Session:
 
     def outcome(self, training: "TailTraining | None", judge: Judge | None) -> Refinement:
         shrink = self._shrink()
-        if shrink is not None and is_well_determined(self.remembered.scatter):
-            self._fit_once(shrink)
-        fitting = replace(self.config.fit, shrink=None if self.fitted else shrink)
+        fitting = self._fitting(shrink)
         trial = self._blended(training, fitting)
         turns = self._unseen_by(trial)
         measured = trial.held_out(turns, fitting)
         candidate = self._state(training, trial, fitting)
-        before = self._measured(self.before, turns, replace(fitting, shrink=None), self.provisional)
+        before = self._measured(self.before, turns, self._unfitted, self.provisional)
         after = self._measured(trial, turns, fitting, candidate)
         if judge is None:
             verdict = Verdict(True, "not judged", before.accuracy, after.accuracy)
@@ -195,15 +194,33 @@ class _Session:
         return Refinement(self.provisional, candidate, verdict, served, measured, trial.blend, shrink)
 
     def diverged(self, error: Diverged) -> Refinement:
-        measured = self._measured(self.before, self.turns, replace(self.config.fit, shrink=None), self.provisional)
+        measured = self._measured(self.before, self.turns, self._unfitted, self.provisional)
         verdict = Verdict(False, str(error), measured.accuracy, Measure(None, None))
         nothing = self.before.held_out(torch.full_like(self.turns, -1), self.config.fit)
         return Refinement(self.provisional, None, verdict, self.before, nothing, 0.0, None)
 
-    def _fit_once(self, shrink: float) -> None:
-        """A few shots hardly change a space that thousands of images have determined: all trials may share it."""
-        self.fitted = in_fitted_space(self.remembered, self.first.seen, shrink)
-        self.first = replace(self.first, remembered=self.fitted)
+    @property
+    def _unfitted(self) -> FitConfig:
+        return replace(self.config.fit, shrink=None, allowance=None)
+
+    def _fitting(self, shrink: float | None) -> FitConfig:
+        """How the space is fitted to the shots. A few hardly change one that thousands of images have determined: all
+        trials may share it."""
+        if shrink is None:
+            return self._unfitted
+        fitting = replace(self.config.fit, shrink=shrink, allowance=self._allowance)
+        if is_well_determined(self.remembered.scatter):
+            self.fitted = in_fitted_space(self.remembered, self.first.seen, fitting)
+            self.first = replace(self.first, remembered=self.fitted)
+            fitting = replace(fitting, shrink=None)
+        return fitting
+
+    @property
+    def _allowance(self) -> float:
+        """None needed without well-known classes; with few others among them, it would cost more than it gains."""
+        counts = torch.cat([self.remembered.bank.shots, self.images.seen.counts])
+        few = float((counts < WELL_KNOWN).float().mean())
+        return self.config.allowance * few if few < 1 else 0.0
 
     def _blended(self, training: "TailTraining | None", fitting: FitConfig) -> Trial:
         """Go from the first weights towards the trained ones as long as held-out images gain beyond their error."""
@@ -269,12 +286,12 @@ class _Session:
 
     def _evidence(self, trial: Trial, turns: Tensor, fitting: FitConfig) -> Tensor:
         """Log-probability of the truth for held-out shots, and for guard images."""
-        found = trial.held_out(turns, fitting)
-        parts = [found.log_probability]
-        if trial.guard is not None:
-            light = replace(trial.remembered, bank=trial.remembered.bank.newest())
-            parts.append(log_probability(*guard_distances(fit(light, trial.seen, fitting), trial.guard)))
-        return torch.cat(parts)
+        shots = trial.held_out(turns, fitting).log_probability
+        if trial.guard is None:
+            return shots
+        light = replace(trial.remembered, bank=trial.remembered.bank.newest())
+        guard = log_probability(*guard_distances(fit(light, trial.seen, fitting), trial.guard))
+        return torch.cat([shots, guard])
 
     def _measured(self, trial: Trial, turns: Tensor, fitting: FitConfig, state: LearnerState) -> Measured:
         found = trial.held_out(turns, fitting)
@@ -313,5 +330,5 @@ def blended(first: nn.Module, trained: nn.Module, share: float) -> nn.Module:
 
 def guard_distances(state: LearnerState, guard: LabelledViews) -> tuple[Tensor, Tensor]:
     """Of guard features (G, 1, M) to every class (G, K), and the column of each one's class (G,)."""
-    distances = state.space.distances(state.space.embed(guard.inputs[:, 0]), state.bank.prototypes)
+    distances = state.space.distances(state.space.embed(guard.inputs[:, 0]), state.bank.prototypes, state.bank.shots)
     return distances, torch.tensor(state.bank.rows(guard.labels.tolist()))

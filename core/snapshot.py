@@ -7,6 +7,7 @@ a tenth of its bytes. Reading them needs the same base weights, which a fingerpr
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,6 +47,7 @@ def to_bytes(state: LearnerState, base: Weights = NO_BASE) -> bytes:
     }
     if state.scatter is not None:
         about |= {"format": SCATTERED, "freedom": state.scatter.freedom}
+        about |= {"allowance": state.space.allowance, "by_class": state.space.by_class}
     tensors = {ABOUT: torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)}
     tensors |= _bank_tensors(state.bank)
     if state.space.whitening is not None:
@@ -70,8 +72,11 @@ def from_bytes(data: bytes, base: Weights = NO_BASE) -> LearnerState:
     _check(about, base)
     try:
         bank = _bank(tensors, about["class_ids"])
-        space = Space(about["metric"], _whitening(tensors, bank.dim) if about["whitened"] else None)
+        whitening = _whitening(tensors, bank.dim) if about["whitened"] else None
         scatter = _scatter(tensors, about["freedom"], bank.dim) if about["format"] == SCATTERED else None
+        space = Space(about["metric"], whitening)
+        if scatter is not None:
+            space = replace(space, allowance=_allowance(about["allowance"]), by_class=_flag(about["by_class"]))
         weights = _weights(tensors, base)
         if sorted(weights) != about["weights"]:
             raise ValueError("it holds other weights than it lists")
@@ -108,7 +113,7 @@ def _check(about: Any, base: Weights) -> None:
     found = about.get("format") if isinstance(about, dict) else about
     if found not in (FORMAT, SCATTERED):
         raise SnapshotError(f"the format of a snapshot is {FORMAT} or {SCATTERED}, not {_short(repr(found))}")
-    fields = FIELDS if found == FORMAT else FIELDS | {"freedom"}
+    fields = FIELDS if found == FORMAT else FIELDS | {"freedom", "allowance", "by_class"}
     if set(about) != fields:
         given = _short(", ".join(sorted(about)))
         raise SnapshotError(f"a snapshot has the fields {', '.join(sorted(fields))}, not {given}")
@@ -163,6 +168,18 @@ def _whitening(tensors: dict[str, Tensor], dim: int) -> Whitening:
     _require(whitening.origin, (dim,))
     _require(whitening.projection, (dim, dim))
     return whitening
+
+
+def _allowance(value: object) -> float:
+    if type(value) is not float or not 0 <= value <= 1:
+        raise ValueError(f"{value!r} is no allowance for few images")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"{value!r} does not say whether classes have thresholds of their own")
+    return value
 
 
 def _scatter(tensors: dict[str, Tensor], freedom: object, dim: int) -> Scatter:

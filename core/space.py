@@ -5,7 +5,7 @@ embedding is from each prototype (`distances`). `whitened` is fitted by sessions
 one it equals `power-cosine`, which needs no fitting.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args
 
 import torch
@@ -26,8 +26,14 @@ class Whitening:
 
 @dataclass(frozen=True, eq=False)
 class Space:
+    """`allowance`: how much nearer a class of few images is taken to be. Their mean is noisy, so that further images of
+    the class are less similar to it than those of a well-known class are to theirs.
+    """
+
     metric: Metric
     whitening: Whitening | None = None
+    allowance: float = 0.0  # cosines with a class of n images are multiplied by 1 + allowance / n
+    by_class: bool = False  # whether each class has a leeway of its own around the threshold for unknown
 
     def embed(self, features: Tensor) -> Tensor:
         """Features (…, M) → embeddings (…, M), differentiably."""
@@ -44,9 +50,25 @@ class Space:
         """Embeddings or prototypes such that their Euclidean distance ranks as the metric does."""
         return embeddings if self.metric == "euclidean" else F.normalize(embeddings, dim=-1)
 
-    def distances(self, embeddings: Tensor, prototypes: Tensor) -> Tensor:
-        """How far each embedding is from each prototype, (n, M), (K, M) → (n, K): Euclidean, or 1 − cosine."""
-        queries, targets = self.comparable(embeddings), self.comparable(prototypes)
+    def targets(self, prototypes: Tensor, shots: Tensor | None = None) -> Tensor:
+        """Prototypes (K, M) of so many images (K,), ready to be compared with; without `shots`, of very many."""
+        targets = self.comparable(prototypes)
+        return targets if shots is None or not self.allowance else targets * self.favour(shots)[:, None]
+
+    def allowing(self, allowance: float) -> "Space":
+        """The same space with another allowance for classes of few images."""
+        return self if allowance == self.allowance else replace(self, allowance=allowance)
+
+    def favour(self, shots: Tensor) -> Tensor:
+        """What cosines with classes of so many images are multiplied by."""
+        return 1 + self.allowance / shots.clamp_min(1).to(torch.float32)
+
+    def distances(self, embeddings: Tensor, prototypes: Tensor, shots: Tensor | None = None) -> Tensor:
+        """How far each embedding is from each prototype of so many images, (n, M), (K, M), (K,) → (n, K).
+
+        Euclidean, or 1 − cosine.
+        """
+        queries, targets = self.comparable(embeddings), self.targets(prototypes, shots)
         return self.from_products(queries @ targets.T, queries, targets)
 
     def from_products(self, products: Tensor, queries: Tensor, targets: Tensor) -> Tensor:
@@ -55,9 +77,9 @@ class Space:
             return _root(_square_sums(queries, targets) - 2 * products)
         return products.neg_().add_(1).clamp_min_(0)  # rounding may take a cosine above one
 
-    def apart(self, embeddings: Tensor, prototypes: Tensor) -> Tensor:
-        """How far each embedding is from the prototype of the same row, (n, M), (n, M) → (n,)."""
-        one, other = self.comparable(embeddings), self.comparable(prototypes)
+    def apart(self, embeddings: Tensor, prototypes: Tensor, shots: Tensor | None = None) -> Tensor:
+        """How far each embedding is from the prototype of the same row, (n, M), (n, M), (n,) → (n,)."""
+        one, other = self.comparable(embeddings), self.targets(prototypes, shots)
         if self.metric == "euclidean":
             return (one - other).square().sum(-1).sqrt()
         return (1 - (one * other).sum(-1)).clamp_min(0)
@@ -66,7 +88,7 @@ class Space:
         if self.whitening is None:
             return self
         moved = Whitening(self.whitening.origin.to(device), self.whitening.projection.to(device))
-        return Space(self.metric, moved)
+        return replace(self, whitening=moved)
 
 
 def euclidean(queries: Tensor, targets: Tensor) -> Tensor:
@@ -105,7 +127,8 @@ def whitened(scatter: Deviations, origin: Tensor, shrink: float) -> Space:
     `shrink`: multiple of the mean within-class variance that is added to every variance before it is inverted: with
     fewer images than dimensions the small variances are not known, and inverting them amplifies noise.
     """
-    return Space("whitened", Whitening(origin, projection(scatter.spectrum, scatter.typical, shrink)))
+    whitening = Whitening(origin, projection(scatter.spectrum, scatter.typical, shrink))
+    return Space("whitened", whitening, by_class=True)
 
 
 def projection(spectrum: tuple[Tensor, Tensor], typical: Tensor, shrink: float) -> Tensor:

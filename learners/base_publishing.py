@@ -13,12 +13,12 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.bank import ClassId
-from core.classifier import Certainty, NearestClassMean
+from core.classifier import Certainty, NearestClassMean, leeway_of
 from core.views import CPU, features_of
 from learners.base_training import BaseResult
-from learners.calibrated_bank import CalibratedBank, calibrated, classifier_of
+from learners.calibrated_bank import CalibratedBank, MeasuredImages, calibrated, classifier_of
 from learners.loading import base_blob
-from learners.measuring import certainty_with, measured_rows
+from learners.measuring import Columns, certainty_with, measured_rows
 from learners.publishing import Draft, HeadMoved, publish
 from learners.stored_images import AUGMENTED, embed_stored
 from learners.taught_class import TaughtClass, learn_class
@@ -191,10 +191,12 @@ def _bank(
     distances, own = _guard_distances(classifier, class_ids, result)
     accuracy = round(100 * float((distances.argmin(1) == own).float().mean()), 2) if len(own) else None
     held_out = _held_out(class_ids, distances, own, result)
-    found = calibrated(bank, relearned, held_out, (distances, own), restarted=class_ids)
+    measured = [MeasuredImages(classifier.class_ids, distances, own)]
+    found = calibrated(result.state.space, bank, relearned, held_out, measured, restarted=class_ids)
     ids = [int(class_id) for class_id in classifier.class_ids]
+    columns = Columns(ids, leeway_of(result.state.space, classifier.class_ids, held_out))
     certainty = certainty_with(found.temperature, found.unknown.threshold)
-    return found, accuracy, measured_rows(distances, own, ids, [0] * len(own), certainty)
+    return found, accuracy, measured_rows(distances, own, columns, [0] * len(own), certainty)
 
 
 def _new_ids(target: Target, result: BaseResult) -> tuple[ClassId, ...]:

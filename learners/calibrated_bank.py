@@ -1,20 +1,30 @@
 """A bank that a session made, as the rows of a version: with its temperature, and with its threshold for *unknown*."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from core.bank import ClassId, PrototypeBank
-from core.classifier import Certainty, Learned, NearestClassMean, calibrate
+from core.classifier import Certainty, Learned, NearestClassMean, calibrate, leeway_of
 from core.space import Space
 from learners.blobs import to_blob
 from learners.taught_class import TaughtClass
-from learners.unknown_detection import UnknownDetection, detect_unknown, nearest_other
+from learners.unknown_detection import UnknownDetection, detect_unknown, strangeness
 from store.bank_rows import PrototypeRow
 
 HeldOut = Mapping[ClassId, Tensor]  # distances of images of each class to its prototype made without them
 Added = Mapping[ClassId, TaughtClass]  # classes that the session did not learn and its network has seen since
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredImages:
+    """Images that nobody has trained on."""
+
+    class_ids: Sequence[ClassId]  # of the columns
+    distances: Tensor  # (n, K)
+    own: Tensor  # (n,) the column of each one's class
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,29 +35,29 @@ class CalibratedBank:
 
 
 def classifier_of(space: Space, bank: PrototypeBank, added: Added) -> NearestClassMean:
-    """Of all classes that the version is to know."""
+    """Of all classes that the version is to know, before it is calibrated."""
     learned = {class_id: Learned(new.prototype, new.shots) for class_id, new in added.items()}
     return NearestClassMean(space, bank, Certainty()).changed(learned, Certainty())
 
 
 def calibrated(
+    space: Space,
     bank: PrototypeBank,
     added: Added,
     held_out: HeldOut,
-    measured: tuple[Tensor, Tensor],
+    measured: Sequence[MeasuredImages],
     *,
     restarted: Collection[ClassId],
 ) -> CalibratedBank:
-    """`measured`: distances (n, K) of images that nobody trained on, and the row of each one's class (n,).
-
-    `restarted`: classes whose history begins with this version.
-    """
-    distances, own = measured
+    """`restarted`: classes whose history begins with this version."""
+    strangers = [strangeness(part.distances, part.own, leeway_of(space, part.class_ids, held_out)) for part in measured]
+    distances = torch.cat([part.distances for part in measured]) if measured else torch.zeros(0, len(bank))
+    own = torch.cat([part.own for part in measured]) if measured else torch.zeros(0, dtype=torch.long)
     pooled = {**held_out, **{class_id: new.held_out for class_id, new in added.items()}}
     return CalibratedBank(
         (*_rows(bank, held_out, restarted), *(new.row(class_id) for class_id, new in added.items())),
         calibrate(distances, own).temperature,
-        detect_unknown(pooled, nearest_other(distances, own)),
+        detect_unknown(pooled, torch.cat([torch.zeros(0), *strangers]), by_class=space.by_class),
     )
 
 

@@ -91,7 +91,7 @@ def classifier_of_version(db: Session, version: Version, space: Space, dim: int)
         stacked([row.copies[-1] for row in rows], dim) if rows else torch.zeros(0, dim),
     )
     held_out = {ClassId(row.class_id): from_blob(row.held_out) for row in rows if row.held_out}
-    return ClassSearch(space, means, certainty_of(version)), held_out
+    return ClassSearch(space, means, certainty_of(version), held_out), held_out
 
 
 def learner_of_version(db: Session, backbone: Backbone, version: Version, stored: VersionWeights) -> LearnerState:

@@ -1,25 +1,34 @@
 """What a version makes of held-out images, as the rows that are stored with it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from core.bank import ClassId
-from core.classifier import Certainty, NearestClassMean
+from core.classifier import Certainty, NearestClassMean, leeway_of
 from core.harmful_shots import harmful_shots
 from core.refinement import Refinement, guard_distances
+from core.state import LearnerState
 from learners.taught_class import TaughtClass
-from learners.unknown_detection import nearest_other
+from learners.unknown_detection import without_own
 from store.classes import StoredImage
 from store.measurements import Measured
+
+
+class Columns(NamedTuple):
+    """The classes that images are compared with, and the leeway of each (K,)."""
+
+    ids: Sequence[int]
+    leeway: Tensor
 
 
 def measured_rows(
     distances: Tensor,
     own: Tensor,
-    class_ids: Sequence[int],
+    classes: "Columns",
     images: Sequence[int],
     certainty: Certainty,
     harmful: Sequence[bool | None] | None = None,
@@ -29,10 +38,11 @@ def measured_rows(
         return []
     nearest, places = distances.min(1)
     confidence = torch.softmax((nearest[:, None] - distances) / certainty.temperature, dim=1).max(1).values
-    refused = nearest > certainty.threshold
+    refused = nearest > classes.leeway[places].double() + certainty.threshold
+    ids = classes.ids
     columns = (own, places, distances.gather(1, own[:, None])[:, 0], confidence, refused)
     rows = zip(images, *(column.tolist() for column in columns), harmful or [None] * len(images), strict=True)
-    return [Measured(image, class_ids[o], class_ids[n], d, c, far, harm) for image, o, n, d, c, far, harm in rows]
+    return [Measured(image, ids[o], ids[n], d, c, far, harm) for image, o, n, d, c, far, harm in rows]
 
 
 def certainty_with(temperature: float, threshold: float | None) -> Certainty:
@@ -51,8 +61,7 @@ def taught_rows(
     if not len(new.held_out):
         return []
     ids = [int(other) for other in known.class_ids]
-    queries = known.space.comparable(new.centres)
-    distances = known.space.from_products(queries @ known.prototypes.T, queries, known.prototypes)  # (S, K)
+    distances = known.distances_of(new.centres)  # (S, K)
     if class_id in known.known_ids:
         (place,) = known.rows([class_id])
         distances[:, place] = new.held_out
@@ -60,9 +69,11 @@ def taught_rows(
         place, ids = len(ids), [*ids, own_id]
         distances = torch.cat([distances, new.held_out[:, None]], dim=1)
     own = torch.full((len(shots),), place)
-    harmful = harmful_shots(known.space, new.centres, nearest_other(distances, own)) if len(ids) > 1 else None
+    others = without_own(distances, own).min(1).values
+    harmful = harmful_shots(known.space, new.centres, others) if len(ids) > 1 else None
+    classes = Columns(ids, known.leeway_with(class_id, new.held_out))
     certainty = certainty_with(known.certainty.temperature, threshold)
-    return measured_rows(distances, own, ids, shots, certainty, harmful)
+    return measured_rows(distances, own, classes, shots, certainty, harmful)
 
 
 def session_rows(
@@ -71,6 +82,7 @@ def session_rows(
     guard: Sequence[StoredImage],
     as_seen: Callable[[ClassId], bool],
     certainty: Certainty,
+    held_out: Mapping[ClassId, Tensor],
 ) -> list[Measured]:
     """Held-out shots and guard images, as the state to serve sees them; of classes that are as the session saw them.
 
@@ -79,17 +91,21 @@ def session_rows(
     state, found = refinement.state, refinement.held_out
     rows: list[Measured] = []
     if len(found.own):
-        ids = sorted(int(class_id) for class_id in state.bank.class_ids)
+        classes = _columns(state, sorted(state.bank.class_ids), held_out)
         images = [seen[place].id for place in found.rows.tolist()]
         harmful = _harmful(refinement)
         marks = [harmful.get(place) for place in found.rows.tolist()]
-        rows += measured_rows(found.distances, found.own, ids, images, certainty, marks)
+        rows += measured_rows(found.distances, found.own, classes, images, certainty, marks)
     features = refinement.served.guard
     if features is not None:
         distances, own = guard_distances(state, features)
-        ids, images = [int(class_id) for class_id in state.bank.class_ids], [one.id for one in guard]
-        rows += [row for row in measured_rows(distances, own, ids, images, certainty) if row.image < 0]
+        classes, images = _columns(state, state.bank.class_ids, held_out), [one.id for one in guard]
+        rows += [row for row in measured_rows(distances, own, classes, images, certainty) if row.image < 0]
     return [row for row in rows if as_seen(ClassId(row.class_id))]
+
+
+def _columns(state: LearnerState, class_ids: Sequence[ClassId], held_out: Mapping[ClassId, Tensor]) -> Columns:
+    return Columns([int(class_id) for class_id in class_ids], leeway_of(state.space, class_ids, held_out))
 
 
 def _harmful(refinement: Refinement) -> dict[int, bool]:
@@ -102,7 +118,7 @@ def _harmful(refinement: Refinement) -> dict[int, bool]:
     for class_id in seen.class_ids:
         places = (seen.labels == class_id).nonzero()[:, 0]
         own = torch.full((len(places),), state.bank.rows([class_id])[0])
-        others = nearest_other(state.space.distances(embeddings[places], state.bank.prototypes), own)
-        marks = harmful_shots(state.space, embeddings[places], others)
+        distances = state.space.distances(embeddings[places], state.bank.prototypes, state.bank.shots)
+        marks = harmful_shots(state.space, embeddings[places], without_own(distances, own).min(1).values)
         found |= dict(zip(places.tolist(), marks or [], strict=False))
     return found

@@ -21,7 +21,7 @@ from core.held_out import held_out_distances
 from core.refinement import guard_distances
 from core.views import CPU, features_of
 from learners.blobs import to_blob
-from learners.calibrated_bank import calibrated
+from learners.calibrated_bank import MeasuredImages, calibrated
 from learners.loading import held_out_of, weights_blob
 from learners.measuring import certainty_with, session_rows
 from learners.publishing import Draft, HeadMoved, Notifier, publish
@@ -117,7 +117,8 @@ class RefinedVersion:
         added = self._taught_meanwhile(head, living, bank)
         # Copies of earlier versions are in the spaces of those versions: in a new space a history begins again.
         restarted = bank.class_ids if self._moved else self.material.waiting
-        found = calibrated(bank, added, self._held_out(bank), self._measured_distances, restarted=set(restarted))
+        held_out, measured = self._held_out(bank), self._measured_images
+        found = calibrated(self.state.space, bank, added, held_out, measured, restarted=set(restarted))
         return NewVersion(
             "incremental",
             head,
@@ -142,6 +143,7 @@ class RefinedVersion:
                 self.material.guard,
                 lambda class_id: self._is_as_seen(class_id, living),
                 certainty_with(found.temperature, found.unknown.threshold),
+                held_out,
             ),
         )
 
@@ -245,15 +247,14 @@ class RefinedVersion:
         return {class_id: found for class_id, found in {**before, **own}.items() if class_id in bank}
 
     @property
-    def _measured_distances(self) -> tuple[Tensor, Tensor]:
-        """Of held-out shots and guard images to every class that the session knew (n, K), and the true column (n,)."""
+    def _measured_images(self) -> list[MeasuredImages]:
+        """Held-out shots and guard images, compared with every class that the session knew."""
         found, guard = self.refinement.held_out, self.refinement.served.guard
-        parts = [(found.distances, found.own)] if len(found.own) else []
+        known = self.state.bank.class_ids
+        parts = [MeasuredImages(sorted(known), found.distances, found.own)] if len(found.own) else []
         if guard is not None:
-            parts.append(guard_distances(self.state, guard))
-        if not parts:
-            return torch.zeros(0, len(self.state.bank)), torch.zeros(0, dtype=torch.long)
-        return torch.cat([distances for distances, _ in parts]), torch.cat([own for _, own in parts])
+            parts.append(MeasuredImages(known, *guard_distances(self.state, guard)))
+        return parts
 
     def _statistics(self, bank: PrototypeBank) -> list[StatisticsRow]:
         waited = set(self.material.waiting)  # they have one copy, which needs no statistics

@@ -13,7 +13,7 @@ from core.incremental_session import IncrementalConfig
 from core.prototypes import mean_prototypes, supported
 from core.views import LabelledViews
 from learners.blobs import to_blob
-from learners.unknown_detection import UnknownDetection, detect_unknown, nearest_other
+from learners.unknown_detection import UnknownDetection, detect_unknown, strangeness
 from store.bank_rows import PrototypeRow
 
 PRIOR_SHOTS = IncrementalConfig().prior_shots
@@ -72,10 +72,7 @@ def detect_unknown_with(
     known: NearestClassMean, held_out: Mapping[ClassId, Tensor], new: TaughtClass, class_id: ClassId = UNNUMBERED
 ) -> UnknownDetection:
     """The threshold once this class is known too. Its own shots, were it not known, are the strangers to measure on."""
-    distances = known.space.distances(new.centres, known.prototypes) if len(known) else torch.zeros(0, 0)
-    if class_id in known.known_ids:
-        own = torch.full((len(distances),), known.rows([class_id])[0])
-        strangers = nearest_other(distances, own)
-    else:
-        strangers = distances.min(1).values if len(known) else torch.zeros(0)
-    return detect_unknown({**held_out, class_id: new.held_out}, strangers)
+    distances = known.distances_of(new.centres) if len(known) else torch.zeros(0, 0)
+    own = known.rows([class_id])[0] if class_id in known.known_ids else -1
+    strangers = strangeness(distances, torch.full((len(distances),), own), known.leeway)
+    return detect_unknown({**held_out, class_id: new.held_out}, strangers, by_class=known.space.by_class)

@@ -143,7 +143,7 @@ class Teaching:
         def prepare() -> Draft[Written]:
             head = self.cache.active(model)
             left = {own: found for own, found in head.held_out.items() if own != class_id}
-            unknown = detect_unknown(left, torch.zeros(0))
+            unknown = detect_unknown(left, torch.zeros(0), by_class=head.classifier.space.by_class)
             gone = [PrototypeRow(class_id, None, 0, restart=True)]
 
             def write(db: Session, row: Model) -> Written:

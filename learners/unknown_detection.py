@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from core.bank import ClassId
-from core.classifier import ACCEPTED, threshold_of
+from core.unknown import ACCEPTED, beyond_leeway, threshold_of
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,12 @@ class UnknownDetection:
         }
 
 
-def detect_unknown(held_out: Mapping[ClassId, Tensor], strangers: Tensor) -> UnknownDetection:
-    """`strangers`: distances of images to the nearest class that is not their own, (n,)."""
+def detect_unknown(held_out: Mapping[ClassId, Tensor], strangers: Tensor, *, by_class: bool) -> UnknownDetection:
+    """`held_out`: distances of images to their own class made without them. `strangers`: see `strangeness`, (n,)."""
     pooled = torch.cat(list(held_out.values())) if held_out else torch.zeros(0)
+    if by_class and len(pooled):
+        counts = torch.tensor([len(found) for found in held_out.values()])
+        pooled = beyond_leeway(pooled, torch.arange(len(counts)).repeat_interleave(counts))
     threshold = threshold_of(pooled)
     if threshold is None:
         return UnknownDetection(None, None, None, 0)
@@ -44,11 +47,22 @@ def detect_unknown(held_out: Mapping[ClassId, Tensor], strangers: Tensor) -> Unk
     )
 
 
-def nearest_other(distances: Tensor, own: Tensor) -> Tensor:
-    """Distances (n, K) → to the nearest class that is not row `own` (n,); empty with no other class."""
-    if distances.shape[1] < 2 or not len(distances):
+def strangeness(distances: Tensor, own: Tensor, leeway: Tensor) -> Tensor:
+    """How far images would be from the nearest class beyond its leeway, if their own class were not known, (n,).
+
+    Distances (n, K), the column of each one's class (n,), or -1; empty if no other class is known.
+    """
+    if distances.shape[1] < 2 - bool((own < 0).all()) or not len(distances):
         return distances.new_zeros(0)
-    return distances.scatter(1, own[:, None], float("inf")).min(1).values
+    nearest, places = without_own(distances, own).min(1)
+    return nearest - leeway[places]
+
+
+def without_own(distances: Tensor, own: Tensor) -> Tensor:
+    """Distances (n, K) with an infinite one to each image's own class (n,), or -1."""
+    others, known = distances.clone(), own >= 0
+    others[known.nonzero()[:, 0], own[known]] = float("inf")
+    return others
 
 
 def _percentage(hits: Tensor) -> float:

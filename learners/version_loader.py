@@ -51,10 +51,7 @@ class LoadedVersion:
 
     def followed_by(self, row: Version, changes: list[PrototypeRow], names: Mapping[int, str]) -> "LoadedVersion":
         """The next version on the same network: only what changed is read."""
-        learned = {
-            ClassId(change.class_id): None if change.vector is None else Learned(from_blob(change.vector), change.shots)
-            for change in changes
-        }
+        learned = {ClassId(change.class_id): _learned(change) for change in changes}
         held_out = {class_id: found for class_id, found in self.held_out.items() if class_id not in learned}
         held_out |= {ClassId(change.class_id): from_blob(change.held_out) for change in changes if change.held_out}
         classifier = self.classifier.changed(learned, certainty_of(row))
@@ -135,6 +132,14 @@ class VersionLoader:
         own = untaught(backbone, compiled.tail_weights, compiled.dim)
         stored = weights_of_version(db, own, version)
         return self.networks.put(key, compiled.network(stored.weights, stored.space, key))
+
+
+def _learned(change: PrototypeRow) -> Learned | None:
+    """None: the class was deleted."""
+    if change.vector is None:
+        return None
+    held_out = from_blob(change.held_out) if change.held_out else None
+    return Learned(from_blob(change.vector), change.shots, held_out)
 
 
 def _head(row: Model) -> Head:

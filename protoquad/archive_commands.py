@@ -1,16 +1,15 @@
 """`protoquad export` and `protoquad import`: a model as one file, to keep or to move."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from learners.archive_export import exported
 from learners.archive_import import Checked, checked
-from migrations import schema
 from protoquad.plain_errors import plain_errors, settings
 from protoquad.progress_bar import progress_bar
 from protoquad.ready_database import ready_database
@@ -56,11 +55,7 @@ def import_(
 
 def _export(database: Database, model: str, file: Path, progress: Progress, *, force: bool) -> None:
     """Written to a temporary file first and renamed once it is complete."""
-    with TemporaryDirectory(dir=file.parent, prefix=".protoquad-export-") as folder:
-        path = Path(folder) / "archive"
-        with closing(Database(f"sqlite:///{path}")) as empty:
-            schema.upgrade(empty)
-        archive.write(database, model, path, progress)
+    with exported(database, model, file.parent, progress) as path:
         put_in_place(path, file, force=force)
 
 

@@ -33,6 +33,7 @@ from service.metrics import Metrics
 from service.request_middleware import RequestMiddleware
 from service.routes import (
     about,
+    archives,
     classes,
     events,
     health,
@@ -92,7 +93,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     for resource in (predict, classes, shots, sessions, measurements, versions, events, inbox):
         app.include_router(resource.router)
         app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
-    for shared in (models, keys, about, health, console):
+    for shared in (archives, models, keys, about, health, console):
         app.include_router(shared.router)
     _answer_document(app)
     return app

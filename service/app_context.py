@@ -13,7 +13,7 @@ from learners.version_map import VersionMaps
 from messaging.notifier import Notifier
 from service.capture import Capture
 from service.metrics import Metrics
-from service.session_watch import SessionWatch
+from service.session_watch import Places, SessionWatch
 from service.stored_features import StoredFeatures
 from service.teacher import Teacher
 from service.thumbnails import Thumbnails
@@ -38,6 +38,7 @@ class AppContext:
     seeing: SeeingVersions = field(default_factory=SeeingVersions)
     maps: VersionMaps = field(init=False)
     features: StoredFeatures = field(init=False)
+    archives: Places = field(default_factory=lambda: Places(1))  # exports and imports at a time
     started_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:

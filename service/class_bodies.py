@@ -18,7 +18,7 @@ def class_bodies(db: Session, active: LoadedVersion, rows: Sequence[ClassRow]) -
     """In the order of the rows; three queries, however many there are."""
     ids = [row.id for row in rows]
     stored = images.stored(db, active.model_id, ids)
-    measured = measurements.by_class(measurements.newest(db, active.model_id, active.number, ids))
+    measured = measurements.by_class(measurements.newest_of(db, active.model_id, active.number, ids))
     return [
         ClassBody.of(
             row,
@@ -37,7 +37,7 @@ def accuracy_of(found: Collection[Measured]) -> Accuracy | None:
 
 def shot_bodies(db: Session, active: LoadedVersion, class_id: int, found: Sequence[ImageFacts]) -> list[ShotBody]:
     """The images of a class, each with what the active version makes of it."""
-    measured = {one.image: one for one in measurements.newest(db, active.model_id, active.number, [class_id])}
+    measured = {one.image: one for one in measurements.newest_of(db, active.model_id, active.number, [class_id])}
     shots = [one for one in measured.values() if one.image > 0]
     far = outlying(torch.tensor([one.distance for one in shots]))
     outliers = {one.image for one, is_far in zip(shots, far, strict=True) if is_far}

@@ -5,15 +5,16 @@ ancestors, as with the bank. A row is gone with its image.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import Select, case, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from store.database import batched
 from store.lineage import written_by_lineage
-from store.models import Measurement, ModelId, Version
+from store.models import GuardImage, Measurement, ModelId, Shot, Version
 
 DIGITS = 4  # of a share
 Z = 1.959964  # of a 95 % confidence interval
@@ -75,11 +76,6 @@ def by_class(found: Iterable[Measured]) -> dict[int, list[Measured]]:
     return parts
 
 
-def accuracy(found: Iterable[Measured]) -> Mapping[int, float]:
-    """The share of right answers of each class."""
-    return {class_id: sum(one.right for one in part) / len(part) for class_id, part in by_class(found).items()}
-
-
 def add(db: Session, model_id: ModelId, version: int, rows: Sequence[Measured]) -> None:
     if rows:
         db.execute(insert(Measurement), [_values(model_id, version, row) for row in rows])
@@ -100,27 +96,50 @@ def _values(model_id: ModelId, version: int, row: Measured) -> dict[str, object]
     }
 
 
-def newest(db: Session, model_id: ModelId, number: int, class_ids: Sequence[int] | None = None) -> list[Measured]:
-    """What holds for a version, ordered by class and image; of these classes only, if any are named."""
-    # Versions are numbered in the order in which they are written, so the newest row has the highest id.
-    chosen = (
+def newest(db: Session, model_id: ModelId, number: int) -> list[Measured]:
+    """What holds for a version, ordered by class and image."""
+    chosen = Measurement.id.in_(_newest_ids(model_id, number))
+    rows = db.execute(select(*_COLUMNS).where(chosen).order_by(Measurement.class_id, Measurement.id))
+    return [_measured(*row) for row in rows]
+
+
+def newest_of(db: Session, model_id: ModelId, number: int, class_ids: Sequence[int]) -> list[Measured]:
+    """What holds for a version, of the images that are stored of these classes now. Reads no other rows."""
+    found: list[Measured] = []
+    for some in batched(class_ids):
+        for table, column in ((Shot, Measurement.shot_id), (GuardImage, Measurement.guard_id)):
+            stored = select(table.id).where(table.model_id == model_id, table.class_id.in_(some))
+            newest_ids = _newest_ids(model_id, number).where(column.in_(stored))
+            rows = db.execute(select(*_COLUMNS).where(Measurement.id.in_(newest_ids)).order_by(Measurement.id))
+            found += [_measured(*row) for row in rows]
+    return found
+
+
+def accuracy(db: Session, model_id: ModelId, number: int) -> dict[int, float]:
+    """The share of right answers of each class."""
+    right = func.avg(case((Measurement.nearest == Measurement.class_id, 1.0), else_=0.0))
+    chosen = Measurement.id.in_(_newest_ids(model_id, number))
+    rows = db.execute(select(Measurement.class_id, right).where(chosen).group_by(Measurement.class_id))
+    return {class_id: float(share) for class_id, share in rows}
+
+
+_COLUMNS = (
+    *(Measurement.shot_id, Measurement.guard_id, Measurement.class_id, Measurement.nearest, Measurement.distance),
+    *(Measurement.confidence, Measurement.refused, Measurement.harmful, Measurement.version),
+)
+
+
+def _measured(shot_id: int | None, guard_id: int | None, *facts: Any) -> Measured:
+    return Measured(shot_id if shot_id is not None else -(guard_id or 0), *facts)
+
+
+def _newest_ids(model_id: ModelId, number: int) -> Select[int]:
+    """Versions are numbered in the order in which they are written: the newest row of an image has the highest id."""
+    return (
         select(func.max(Measurement.id))
         .where(written_by_lineage(Measurement, model_id, number))
         .group_by(Measurement.shot_id, Measurement.guard_id)
     )
-    statement = select(Measurement).where(Measurement.id.in_(chosen)).order_by(Measurement.class_id, Measurement.id)
-    if class_ids is None:
-        rows = list(db.scalars(statement))
-    else:
-        parts = [db.scalars(statement.where(Measurement.class_id.in_(some))) for some in batched(class_ids)]
-        rows = [row for part in parts for row in part]
-    return [_measured(row) for row in rows]
-
-
-def _measured(row: Measurement) -> Measured:
-    image = row.shot_id if row.shot_id is not None else -(row.guard_id or 0)
-    facts = (row.class_id, row.nearest, row.distance, row.confidence, row.refused, row.harmful, row.version)
-    return Measured(image, *facts)
 
 
 def drop_unread(db: Session, model_id: ModelId, first_kept: Sequence[int]) -> None:
@@ -131,11 +150,6 @@ def drop_unread(db: Session, model_id: ModelId, first_kept: Sequence[int]) -> No
         db.scalars(select(Measurement.id).where(Measurement.model_id == model_id, Measurement.version.in_(numbers)))
     )
     for first in first_kept:
-        read = (
-            select(func.max(Measurement.id))
-            .where(written_by_lineage(Measurement, model_id, first))
-            .group_by(Measurement.shot_id, Measurement.guard_id)
-        )
-        unread -= set(db.scalars(read))
+        unread -= set(db.scalars(_newest_ids(model_id, first)))
     for some in batched(sorted(unread)):
         db.execute(delete(Measurement).where(Measurement.id.in_(some)))

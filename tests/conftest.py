@@ -38,7 +38,7 @@ ON_SQLITE = (
     *("service/test_hot_swap", "service/test_loading", "service/test_predict", "service/test_schema"),
     *("service/test_exposition", "service/test_session_watch", "service/test_shots", "service/test_people"),
     *("service/test_corrections", "service/test_events", "service/test_measurements"),
-    *("service/test_inbox", "service/test_explain"),
+    *("service/test_inbox", "service/test_explain", "service/test_archive_routes"),
 )
 
 

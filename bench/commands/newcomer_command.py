@@ -27,6 +27,7 @@ ROWS = {
     "promoted": "sessions promoted, %",
     "accepted": "new images of known classes accepted, %",
     "near_refused": "near strangers refused, %",
+    "near_refused_at_95": "near strangers refused at exactly 95 % accepted, %",
     "near_auroc": "near strangers, AUROC",
     "far_refused": "far strangers refused, %",
     "far_auroc": "far strangers, AUROC",

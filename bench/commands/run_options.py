@@ -64,7 +64,7 @@ def make_context(network: backbones.Backbone, options: RunOptions, dataset: str,
     return RunContext(
         backbone=network,
         cache=options.cache or home / "bench",
-        data_key=f"{dataset}:{data.resolve() if data else ''}",
+        data_key=str(data.resolve()) if data else dataset,  # whatever reads a folder, its images have the same keys
         device=torch.device(options.device),
         display=TerminalDisplay(),
         engine=options.engine,

@@ -155,7 +155,7 @@ async def merge_class(
 
 
 def _accuracy(db: Session, active: LoadedVersion) -> Mapping[int, float]:
-    return measurements.accuracy(measurements.newest(db, active.model_id, active.number))
+    return measurements.accuracy(db, active.model_id, active.number)
 
 
 def _body_of(context: AppContext, active: LoadedVersion, row: ClassRow) -> ClassBody:

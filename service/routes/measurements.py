@@ -111,7 +111,9 @@ async def _map(context: AppContext, version: LoadedVersion, limit: int) -> Versi
     refs = [StoredRef(sha256, partial(small_form, context, shot)) for shot, _, sha256 in shots]
     features = await context.features.of(version.network, refs)
     step = -(-len(known) // MOST_PROTOTYPES) or 1
-    class_ids, places = known.class_ids[::step], axes.project(known.prototypes[::step]).tolist()
+    # Classes of few images are favoured by longer vectors; on the map all have the same length.
+    points = known.space.comparable(known.prototypes[::step])
+    class_ids, places = known.class_ids[::step], axes.project(points).tolist()
     seen = axes.project(known.space.comparable(known.space.embed(features))).tolist()
     names = context.versions.newest_names(version)
     about = [

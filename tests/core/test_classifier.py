@@ -10,18 +10,17 @@ from torch import Tensor
 
 from core.bank import ClassId, PrototypeBank
 from core.classifier import (
-    ACCEPTED,
     TEMPERATURES,
     Certainty,
     Learned,
     NearestClassMean,
     calibrate,
     log_probability,
-    threshold_of,
 )
 from core.errors import UnknownClass
 from core.scatter import fit_space
 from core.space import METRICS, Metric, Space
+from core.unknown import ACCEPTED, threshold_of
 
 DIM = 6
 IDS = (ClassId(61), ClassId(7), ClassId(1000), ClassId(60))  # neither from zero, nor in order, nor without gaps

@@ -144,7 +144,7 @@ def test_a_fitted_space_takes_remembered_and_new_scatter_together() -> None:
     """Whitened by the sum of both."""
     parent, features = fit(untaught(), draw([1, 2, 3]), PLAIN), draw([10, 11])
 
-    state = in_fitted_space(parent, features, 1.0)
+    state = in_fitted_space(parent, features, PLAIN)
 
     both = pooled([parent.scatter, scatter_of(features.inputs, features.labels)], DIM)
     assert torch.allclose(both.factor.T @ both.factor, state.scatter.factor.T @ state.scatter.factor, atol=1e-4)

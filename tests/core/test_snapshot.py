@@ -363,7 +363,14 @@ def test_a_description_that_is_not_true_is_refused(facts: dict[str, Any], messag
         ({"freedom": True}, "no number of deviations"),
         ({"freedom": None}, "no number of deviations"),
         ({"format": "protoquad-snapshot-1"}, "a snapshot has the fields"),
-        ({"format": "protoquad-snapshot-1", "freedom": ...}, "1 tensors that do not belong to it"),
+        (
+            {"format": "protoquad-snapshot-1", "freedom": ..., "allowance": ..., "by_class": ...},
+            "1 tensors that do not belong to it",
+        ),
+        ({"allowance": -0.1}, "no allowance for few images"),
+        ({"allowance": 2.0}, "no allowance for few images"),
+        ({"allowance": None}, "no allowance for few images"),
+        ({"by_class": 1}, "thresholds of their own"),
     ],
 )
 def test_a_scatter_that_is_described_wrongly_is_refused(facts: dict[str, Any], message: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from store.classes import digest
 from tests.faults.drawn_images import COLOURS, picture
 from tests.faults.ledger import Ledger, Sight, Taught
 from tests.faults.stage import Deployment, Replica
@@ -88,6 +89,30 @@ class Caller:
         elif answer.status_code != REFUSED and "limit-reached" not in answer.text:
             self._complain(f"more shots of {taught}", answer)
         self.ledger.give_back(taught)
+
+    def _forget(self, operation: Operation, replica: Replica) -> None:
+        """Delete a shot that was added later."""
+        taught = self.ledger.take(operation.model, operation.pick)
+        if taught is None:
+            return
+        path = f"/models/{taught.model}/classes/{taught.class_id}/shots"
+        listed = self._send(replica, "GET", path, params={"limit": 500}) if taught.more else None
+        if listed is not None and listed.status_code == 200:
+            shots = {item["sha256"]: item["id"] for item in listed.json()["items"]}
+            chosen = next((data for data in taught.more if digest(data) in shots), None)
+            if chosen is not None:
+                self._forget_shot(taught, chosen, f"{path}/{shots[digest(chosen)]}", replica)
+        self.ledger.give_back(taught)
+
+    def _forget_shot(self, taught: Taught, data: bytes, path: str, replica: Replica) -> None:
+        answer = self._send(replica, "DELETE", path)
+        self._noted("forget a shot", answer)
+        if answer is None or answer.status_code in UNSURE:
+            taught.going.append(data)
+        elif answer.status_code == 202:
+            taught.more.remove(data)
+        elif answer.status_code != REFUSED:
+            self._complain(f"a shot of {taught}", answer)
 
     def _delete(self, operation: Operation, replica: Replica) -> None:
         taught = self.ledger.take(operation.model, operation.pick)

@@ -28,6 +28,7 @@ class Taught:
     answer: dict[str, Any] | None = None
     more: list[bytes] = field(default_factory=list)  # pictures that were added since
     maybe: list[list[bytes]] = field(default_factory=list)  # shots that were sent later and not answered
+    going: list[bytes] = field(default_factory=list)  # shots whose deletion was sent and not answered
     leaving: bool = False  # a delete was sent and not answered
     taken: bool = False  # somebody works on it
 

@@ -181,6 +181,8 @@ class Oracle:
             if set(_digests(maybe)) <= set(stored):
                 taught.more += maybe
         taught.maybe.clear()
+        taught.more = [data for data in taught.more if data not in taught.going or classes.digest(data) in stored]
+        taught.going.clear()
 
     def _history(self, known: Known) -> None:
         """Numbers without a gap, given once, each standing on an earlier one."""
@@ -313,7 +315,7 @@ class Oracle:
 def _following(version: Version, before: set[int], now: set[int]) -> set[int]:
     """What a version knows, given what its parent knew."""
     if version.kind == "provisional":
-        return before | {version.details["class"]}
+        return before - {version.details.get("merged")} | {version.details["class"]}
     if version.kind == "delete":
         return before - {version.details["class"]}
     if version.kind == "rollback":

@@ -20,7 +20,7 @@ from tests.faults.oracle import Oracle
 from tests.faults.stage import Deployment
 
 CALLERS = 2
-KINDS = {"teach": 6, "predict": 4, "delete": 2, "shots": 1, "activate": 1}  # how often, by comparison
+KINDS = {"teach": 6, "predict": 4, "delete": 2, "shots": 2, "forget": 1, "activate": 1}  # how often, by comparison
 FEWEST, MOST = 3, 6  # operations of one caller in a round
 PAUSE = 0.6  # seconds between two of them, at most
 

@@ -462,7 +462,15 @@ def test_a_later_format_is_refused(sound: Path) -> None:
 
 def test_every_table_of_a_model_is_copied_or_left_behind_on_purpose() -> None:
     """Whoever adds a table decides here whether it travels."""
-    stays = {"models", "sessions", "session_events", "api_keys", IdempotencyKey.__tablename__}
+    stays = {
+        "models",
+        "sessions",
+        "session_events",
+        "api_keys",
+        "measurements",
+        "samples",
+        IdempotencyKey.__tablename__,
+    }
 
     assert {table.name for table in archive.TABLES} | stays == set(Base.metadata.tables)
     assert {table.name for table in archive.TABLES} == {table.__tablename__ for table in OWNED}

@@ -42,7 +42,8 @@ def test_the_newest_measurement_of_each_image_holds(db: Session, model: Model, s
     assert answers(db, model, first) == {shots[0]: (1, 1), shots[1]: (1, 1)}
     assert answers(db, model, second) == {shots[0]: (1, 1), shots[1]: (2, 2), shots[2]: (2, 2)}
     assert answers(db, model, 0) == {}
-    assert [one.image for one in measurements.newest(db, model.id, second, [2])] == [shots[2]]
+    assert [one.image for one in measurements.newest_of(db, model.id, second, [2])] == [shots[2]]
+    assert measurements.accuracy(db, model.id, second) == {1: 0.5, 2: 1.0}
 
 
 def test_another_branch_has_its_own(db: Session, model: Model, shots: list[int]) -> None:
