@@ -3,6 +3,7 @@ import { key, keyWanted, model, reachable } from "./state.js";
 import { t } from "./texts.js";
 
 const WHOLE_SERVICE = /^\/(about|whoami|keys|models|samples|livez|readyz)(\/|$|\?)/;
+const LARGEST_PAGE = 500;
 const ATTEMPTS = 4; // of a request that is answered with "busy"
 
 /** An answer that is an error. `detail` says what is true and what to do; `images` names the images at fault. */
@@ -78,6 +79,17 @@ async function problem(response) {
 
 export async function get(path, query, options = {}) {
   return (await request(path, { query, ...options })).json();
+}
+
+/** As many items of a list as wanted, in as many pages as that takes; `next` is null when there are no more. */
+export async function getItems(path, query, wanted, options = {}) {
+  let page = await get(path, { ...query, limit: Math.min(wanted, LARGEST_PAGE) }, options);
+  const items = [...page.items];
+  while (page.next && items.length < wanted) {
+    page = await get(path, { ...query, cursor: page.next, limit: Math.min(wanted - items.length, LARGEST_PAGE) }, options);
+    items.push(...page.items);
+  }
+  return { ...page, items };
 }
 
 export async function send(method, path, body, options = {}) {

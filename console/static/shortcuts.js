@@ -1,5 +1,5 @@
 // Keys of the page: single letters, and `g` followed by a letter to go somewhere. Not while somebody types.
-import { useEffect } from "./html.js";
+import { useLayoutEffect } from "./html.js";
 
 const handlers = []; // the newest first: a screen's keys come before those of the page
 let prefix = "";
@@ -7,7 +7,7 @@ let forgetPrefix = 0;
 
 /** Keys as {"?": function, "g t": function}, for as long as the component is shown. */
 export function useShortcuts(keys) {
-  useEffect(() => {
+  useLayoutEffect(() => { // at once: a key may be pressed before the next paint
     handlers.unshift(keys);
     return () => {
       handlers.splice(handlers.indexOf(keys), 1);

@@ -29,6 +29,7 @@ class Album:
 
     def image(self) -> Image.Image:
         self.console.page.mouse.move(0, 0)
+        self.console.page.evaluate("() => scrollTo(0, 0)")
         return Image.open(io.BytesIO(self.console.page.screenshot())).convert("RGB")
 
     def save(self, name: str) -> None:

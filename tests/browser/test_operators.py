@@ -92,6 +92,21 @@ def test_models_are_made_used_and_deleted(console: ConsolePage) -> None:
     expect(row).to_have_count(0)
 
 
+def test_a_model_is_exported_and_imported(console: ConsolePage, service: Service, tmp_path: Path) -> None:
+    """As one file, which answers as the model did."""
+    console.teach("mug", shots("mug", 2))
+    console.refined()
+    console.open("settings")
+    with console.page.expect_download() as started:
+        console.page.locator(f"[data-model={console.model}]").get_by_role("button", name="Export").click()
+    started.value.save_as(tmp_path / "model.pq")
+    console.page.get_by_label("Name of the imported model").fill("copy")
+    console.page.locator("input[data-source=archive]").set_input_files(tmp_path / "model.pq")
+
+    expect(console.page.locator("[data-model=copy]")).to_contain_text("1 class")
+    assert [one["name"] for one in service.client.get("/models/copy/classes").json()["items"]] == ["mug"]
+
+
 def test_health_says_what_runs(console: ConsolePage) -> None:
     """Release, network, workers, what waits."""
     console.open("settings")

@@ -244,15 +244,22 @@ def _tab_to(console: ConsolePage, name: str) -> None:
     raise AssertionError(f"the focus never came to '{name}'")
 
 
-def test_the_first_paint_is_small(tabs: Open, service: Service) -> None:
-    """Scripts, styles and page together, as they are transferred."""
+def test_the_first_paint_is_small_and_nothing_moves(tabs: Open, service: Service) -> None:
+    """Scripts, styles and page together, as they are transferred; and what was painted stays where it is."""
     console = tabs(service.url)
+    console.page.add_init_script(
+        "window.shifts = 0;"
+        "new PerformanceObserver((list) => list.getEntries().forEach((one) => (shifts += one.value)))"
+        ".observe({ type: 'layout-shift', buffered: true })"
+    )
     console.open("")
-    expect(console.page.get_by_role("heading", level=1)).to_be_visible()
+    expect(console.page.get_by_role("heading", name="Teach", level=1)).to_be_visible()
+    expect(console.page.locator(".skeleton")).to_have_count(0)
     resources = "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
     transferred = console.page.evaluate(f"() => {resources}.reduce((sum, one) => sum + one.transferSize, 0)")
 
     assert 10_000 < transferred < 100_000
+    assert console.page.evaluate("() => shifts") < 0.1  # what browsers call good
 
 
 def test_what_it_was_unsure_of_is_named_in_the_inbox(console: ConsolePage, service: Service) -> None:

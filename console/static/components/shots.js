@@ -1,5 +1,5 @@
 // The shots of a class: which are unlike the others, which do harm; selected ones can be moved or deleted, with undo.
-import { get, post, remove } from "../api.js";
+import { getItems, post, remove } from "../api.js";
 import { chosen, useDropAndPaste } from "../file_sources.js";
 import { distance } from "../format.js";
 import { html, useEffect, useRef, useState } from "../html.js";
@@ -18,7 +18,7 @@ const PAGE = 100;
 
 export function Shots({ one, onChanged }) {
   const [limit, setLimit] = useState(PAGE);
-  const { data, error, reload } = useLoaded((signal) => allShots(one.id, limit, signal), [one.id, limit, one.shots, head.value]);
+  const { data, error, reload } = useLoaded((signal) => getItems(`/classes/${one.id}/shots`, {}, limit, { signal }), [one.id, limit, one.shots, head.value]);
   const [selected, setSelected] = useState(new Set());
   const [hidden, setHidden] = useState(new Set()); // about to be deleted or moved
   useEffect(() => setSelected(new Set()), [one.id]);
@@ -62,10 +62,6 @@ export function Shots({ one, onChanged }) {
       <button class="button danger" onClick=${removeSelected}><${Icon} name="trash" />${t.classDetail.removeShots}</button>
     </div>`}
   </section>`;
-}
-
-async function allShots(id, limit, signal) {
-  return get(`/classes/${id}/shots`, { limit: Math.min(limit, 500) }, { signal });
 }
 
 function Shot({ shot, one, selected, onToggle }) {

@@ -1,5 +1,5 @@
 // Inbox: what the service was unsure of, grouped by likeness. One key names a whole group; everything can be undone.
-import { get, post, remove } from "../api.js";
+import { getItems, post, remove } from "../api.js";
 import { ClassCombo } from "../components/class_combo.js";
 import { confirm } from "../components/dialog.js";
 import { Icon } from "../components/icon.js";
@@ -21,7 +21,7 @@ export default function Inbox() {
   const sort = route.value.query.get("sort") ?? "margin";
   const [limit, setLimit] = useState(PAGE);
   const [hidden, setHidden] = useState(new Set()); // about to be named or dismissed
-  const { data, error, reload } = useLoaded((signal) => get("/inbox", { sort, limit }, { signal }), [sort, limit, inboxTotal.value, newsOf("inbox")]);
+  const { data, error, reload } = useLoaded((signal) => getItems("/inbox", { sort }, limit, { signal }), [sort, limit, inboxTotal.value, newsOf("inbox")]);
   const groups = useMemo(() => grouped((data?.items ?? []).filter((one) => !hidden.has(one.id))), [data, hidden]);
   const [active, setActive] = useState(null); // the group that keys act on
   const current = groups.find((group) => group.id === active) ?? groups[0] ?? null;

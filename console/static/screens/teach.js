@@ -20,7 +20,8 @@ export default function Teach() {
   const ready = groups.filter(teaching.ready);
   const known = useKnownClasses();
   const sending = groups.some((one) => one.state === "sending");
-  useShortcuts({ Enter: () => (ready.length && !sending ? teaching.teachAll() : false) });
+  const looking = groups.some((one) => one.images.some((image) => image.pending));
+  useShortcuts({ Enter: () => (ready.length && !sending && !looking ? teaching.teachAll() : false) });
   const first = known === 0 && !groups.length;
   return html`
     <header class="screen-head"><div><h1>${t.teach.title}</h1><p>${t.teach.text}</p></div></header>
@@ -33,7 +34,7 @@ export default function Teach() {
     ${open.length > 0 && html`<div class="groups">${open.map((group) => html`<${Group} group=${group} key=${group.id} />`)}</div>
       <div class="action-bar">
         <span class="muted">${ready.length < open.length ? t.teach.notReady(open.length - ready.length) : t.teach.allReady}</span>
-        <button class="button primary large" disabled=${!ready.length || sending} onClick=${teaching.teachAll}>
+        <button class="button primary large" disabled=${!ready.length || sending || looking} onClick=${teaching.teachAll}>
           ${sending ? t.teach.sending : t.teach.send(ready.length || open.length)} <kbd>Enter</kbd>
         </button>
       </div>`}`;

@@ -34,6 +34,7 @@ export default function Try() {
   };
   const give = (files) => {
     setLive(null);
+    scrollTo({ top: 0 }); // to where the answer appears
     trying.tryFiles(files.map(({ file }) => file)).catch(complain);
   };
   const thresholds = useMemo(() => new Map(versions.map((one) => [one.number, one.threshold])), [versions]);
