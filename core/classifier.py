@@ -45,6 +45,7 @@ class Prediction:
 
     top: tuple[Candidate, ...]
     unknown: bool
+    limit: float = math.inf  # the distance from the nearest class beyond which the image would be unknown
 
     @property
     def class_id(self) -> ClassId | None:
@@ -176,7 +177,7 @@ class NearestClassMean:
             for index, distance, confidence in zip(indices, distances, confidences, strict=True)
         )
         # Written this way round so that a NaN distance is unknown too.
-        return Prediction(top, unknown=not distances[0] <= limit)
+        return Prediction(top, not distances[0] <= limit, limit)
 
     def _inner_products(self, queries: Tensor) -> Tensor:
         """Queries (n, M) → inner products with every prototype (n, K), which the caller may overwrite."""
@@ -211,8 +212,8 @@ def calibrate(distances: Tensor, own: Tensor) -> Certainty:
     """Fit temperature and unknown threshold on images of known classes that were not learned from.
 
     `distances` (n, K) to every class, `own` (n,) the row of the true one. The temperature is the one under which the
-    truth is most probable, with one wrong answer in n + 1 assumed: a few images that are all classified right must
-    not make every later answer certain. The threshold accepts 95 % of the images.
+    truth is most probable. If all n images are classified right, one wrong answer in n + 1 is assumed: a few of them
+    must not make every later answer certain. The threshold accepts 95 % of the images.
     """
     if not len(distances):
         return Certainty()
@@ -222,7 +223,7 @@ def calibrate(distances: Tensor, own: Tensor) -> Certainty:
     if distances.shape[1] < 2:
         return Certainty(threshold=threshold)
     temperatures = TEMPERATURES * float(nearest.mean().clamp_min(1e-6))  # in the metric's own unit
-    doubt = 1 / (len(distances) + 1)
+    doubt = 1 / (len(distances) + 1) if bool((distances.argmin(1) == own).all()) else 0.0
     losses = [F.cross_entropy(-distances / t, own, label_smoothing=doubt).item() for t in temperatures]
     return Certainty(float(temperatures[losses.index(min(losses))]), threshold)
 

@@ -1,6 +1,6 @@
 """Predictions together with the features that they were made from, which costs no second computation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -23,7 +23,7 @@ class Answering(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SeenPrediction(Prediction):
-    feature: Tensor  # (M,) of the centre view
+    feature: Tensor = field(kw_only=True)  # (M,) of the centre view
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class _Seeing:
         centres = features if features.dim() == 2 else features[:, 0]
         found = zip(self.classifier.predict(features, top_k), centres, strict=True)
         # A copy each: a row would keep the features of the whole batch in memory.
-        return [SeenPrediction(one.top, one.unknown, centre.clone()) for one, centre in found]
+        return [SeenPrediction(one.top, one.unknown, one.limit, feature=centre.clone()) for one, centre in found]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,13 @@
-"""Redis as this project uses it: Celery carries session ids to workers, a channel carries names of changed models."""
+"""Redis as this project uses it: Celery carries session ids to workers, a channel carries names of changed models.
 
-from celery import Celery
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+Both libraries are imported when they are first used: without a broker no process waits for them.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from redis import Redis
 
 TASK = "protoquad.session"
 QUEUES = ("cpu", "gpu")
@@ -15,8 +19,12 @@ SECONDS_TO_CONSUME = 3.0  # more than the second for which a blocking pop waits 
 SECONDS_WITHOUT_NEWS = 5.0  # after which a silent connection is pinged
 
 
-def connected(url: str) -> Redis:
+def connected(url: str) -> "Redis":
     """A client that does not retry: its callers know what to do meanwhile and when to try again."""
+    from redis import Redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     return Redis.from_url(
         url,
         socket_connect_timeout=SECONDS_TO_ANSWER,
@@ -25,8 +33,10 @@ def connected(url: str) -> Redis:
     )
 
 
-def celery_app(url: str, *, seconds_to_answer: float = SECONDS_TO_ANSWER) -> Celery:
+def celery_app(url: str, *, seconds_to_answer: float = SECONDS_TO_ANSWER) -> "Celery":
     """With the same settings at both ends of the queue."""
+    from celery import Celery
+
     app = Celery("protoquad", set_as_current=False)
     app.conf.update(
         broker_read_url=url,  # both by name: CELERY_BROKER_URL, set for another program, would override `broker`

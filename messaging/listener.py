@@ -3,12 +3,14 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
-from redis.client import PubSub
 
 from messaging.broker import CHANNEL, SECONDS_TO_ANSWER, SECONDS_WITHOUT_NEWS, connected, first_line
+
+if TYPE_CHECKING:
+    from redis.client import PubSub
 
 log = structlog.get_logger()
 
@@ -44,7 +46,7 @@ class Listener:
                 self._failed(error)
                 self._stopped.wait(SECONDS_BETWEEN_TRIES)
 
-    def _listen(self, channel: PubSub) -> None:
+    def _listen(self, channel: "PubSub") -> None:
         last_message, pinged = time.monotonic(), False
         while not self._stopped.is_set():
             message = channel.get_message(timeout=SECONDS_PER_WAIT)

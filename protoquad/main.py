@@ -12,6 +12,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from protoquad.quick_imports import quick_imports
+
 COMMANDS = {
     "serve": "protoquad.serve_command:serve",
     "worker": "protoquad.worker_command:worker",
@@ -43,7 +45,9 @@ def _own_command(name: str) -> Any:
     if name == "serve":  # threads that spin while they wait take cores from requests; torch reads this on import
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     module, attribute = COMMANDS[name].split(":")
-    return _command(name, getattr(import_module(module), attribute))
+    with quick_imports():
+        imported = import_module(module)
+    return _command(name, getattr(imported, attribute))
 
 
 def _command(name: str, found: Any) -> Any:

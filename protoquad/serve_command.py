@@ -16,11 +16,10 @@ from protoquad.allocator import limit_arenas
 from protoquad.home_folder import make_cache_home, warnings
 from protoquad.home_lock import only_service
 from protoquad.plain_errors import Refused, plain_errors, settings
+from protoquad.quick_imports import quick_imports
 from protoquad.ready_database import ready_database
 from protoquad.worker_process import WorkerProcess
-from service.app import create_app
 from service.auth import is_loopback
-from service.server import Server
 from store import api_keys
 from store.database import Database, sqlite_file
 from store.settings import Settings
@@ -48,6 +47,9 @@ def serve(
             _require_key(database, chosen)
             _look_after_files(database, chosen)
             listener = stack.enter_context(_listening(chosen.host, chosen.port))
+            with quick_imports():  # torch is among them: whoever is refused has not waited for it
+                from service.app import create_app
+                from service.server import Server
             if chosen.own_worker:
                 stack.enter_context(WorkerProcess(chosen))
             for number in (signal.SIGTERM, signal.SIGINT):

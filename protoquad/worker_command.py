@@ -10,6 +10,7 @@ from migrations import schema
 from protoquad import logs
 from protoquad.home_folder import make_cache_home, warnings
 from protoquad.plain_errors import plain_errors, settings
+from protoquad.quick_imports import quick_imports
 from protoquad.ready_database import opened_database
 from store.database import sqlite_file
 
@@ -34,7 +35,8 @@ def worker(
             if parent is None:  # else the service that started this worker has said so
                 for warning in warnings(chosen.home, sqlite_file(chosen.url)):
                     log.warning(warning)
-            from workers.loop import work  # after the environment is settled: torch reads it when it is imported
+            with quick_imports():
+                from workers.loop import work  # after the environment is settled: torch reads it when it is imported
 
             work(database, chosen, parent=parent)
 

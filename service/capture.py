@@ -27,7 +27,8 @@ from store.samples import Bounds, NewSample
 from store.settings import Settings
 
 QUEUED = 128  # images that wait to be written
-AT_ONCE = 16  # written in one transaction
+AT_ONCE = 64  # written in one transaction
+SECONDS_TO_GATHER = 0.2  # a transaction costs more than the images in it
 UNCERTAIN = 0.3  # margin between the two most probable classes, below which an answer is uncertain
 BEGINNING = 1_577_836_800_000  # milliseconds: ids count from 2020 on, so that JavaScript can hold them
 RANDOM_BITS = 12
@@ -92,9 +93,10 @@ class Capture:
     def _write_forever(self) -> None:
         for _ in count():
             some = [self._queue.get()]
+            deadline = time.monotonic() + SECONDS_TO_GATHER
             while some[-1] is not None and len(some) < AT_ONCE:
                 try:
-                    some.append(self._queue.get_nowait())
+                    some.append(self._queue.get(timeout=max(0.0, deadline - time.monotonic())))
                 except queue.Empty:
                     break
             offered = [one for one in some if one is not None]

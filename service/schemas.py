@@ -218,6 +218,9 @@ class PredictionBody(BaseModel):
     class_id: int | None
     confidence: float = Field(description="Of the nearest class, even if the image is unknown.")
     unknown: bool
+    limit: float | None = Field(
+        description="An image farther than this from its nearest class is unknown; null: not calibrated yet."
+    )
     top: list[Candidate]
     neighbours: list[Neighbour] | None = Field(None, description="With `explain`: the nearest shots, nearest first.")
     sample_id: int | None = Field(None, description="Where images are kept: its id in the inbox; null: not this one.")

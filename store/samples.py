@@ -64,16 +64,21 @@ def add(db: Session, sample: NewSample) -> None:
 
 
 def enforce(db: Session, model_id: ModelId, bounds: Bounds) -> int:
-    """Erase the oldest samples beyond the bounds; returns how many."""
-    oldest = now(db) - timedelta(days=bounds.days)
-    size = func.length(Sample.data)
-    rows = db.execute(
-        select(Sample.id, size, Sample.created_at).where(Sample.model_id == model_id).order_by(Sample.id.desc())
-    ).all()
+    """Erase the oldest samples if a bound is exceeded; returns how many.
+
+    A twentieth more than need be, so that a full inbox is not pruned for every new sample.
+    """
+    oldest, size = now(db) - timedelta(days=bounds.days), func.length(Sample.data)
+    found = select(func.count(), func.coalesce(func.sum(size), 0), func.min(Sample.created_at))
+    number, length, first = db.execute(found.where(Sample.model_id == model_id)).one()
+    if number <= bounds.images and length <= bounds.bytes and (first is None or first >= oldest):
+        return 0
+    rows = select(Sample.id, size, Sample.created_at).where(Sample.model_id == model_id).order_by(Sample.id.desc())
+    most, most_bytes = bounds.images - bounds.images // 20, bounds.bytes - bounds.bytes // 20
     gone, total = [], 0
-    for place, (own_id, length, created_at) in enumerate(rows):
-        total += length
-        if place >= bounds.images or total > bounds.bytes or created_at < oldest:
+    for place, (own_id, own_size, created_at) in enumerate(db.execute(rows)):
+        total += own_size
+        if place >= most or total > most_bytes or created_at < oldest:
             gone.append(own_id)
     return _delete(db, model_id, gone)
 

@@ -1,9 +1,9 @@
 """Servers for every test that wants one: a database, on SQLite and on PostgreSQL each, and a Redis."""
 
+import gc
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ import structlog
 from migrations import schema
 from store.database import Database
 from tests import waiting
+from tests.postgresql_databases import PostgresqlDatabases
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
+
+gc.disable()  # until all tests are collected: modules stay, and looking through them again and again takes seconds
 
 # Files and folders whose tests start processes, compile networks, train for long or wait for time limits.
 SLOW = (
@@ -27,7 +30,8 @@ SLOW = (
     *("learners/test_base_publishing", "store/test_long_history", "store/test_many_workers", "store/test_pruning"),
     *("service/test_archives", "service/test_broker_away", "service/test_connections", "service/test_hot_swap"),
     *("service/test_loading", "service/test_news", "service/test_outage", "service/test_remote_worker"),
-    *("service/test_replicas", "service/test_schema", "service/test_story"),
+    *("service/test_replicas", "service/test_schema", "service/test_story", "service/test_inbox"),
+    *("service/test_archive_routes", "service/test_measurements"),
 )
 
 
@@ -37,7 +41,7 @@ ON_SQLITE = (
     *("service/test_classes.py", "service/test_models", "service/test_scopes", "service/test_versions"),
     *("service/test_hot_swap", "service/test_loading", "service/test_predict", "service/test_schema"),
     *("service/test_exposition", "service/test_session_watch", "service/test_shots", "service/test_people"),
-    *("service/test_corrections", "service/test_events", "service/test_measurements"),
+    *("service/test_corrections", "service/test_events", "service/test_fitted_space", "service/test_measurements"),
     *("service/test_inbox", "service/test_explain", "service/test_archive_routes"),
 )
 
@@ -53,6 +57,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not (on_postgresql and file.startswith(ON_SQLITE)):
             kept.append(item)
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but never examine what was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -112,19 +122,8 @@ def until() -> Callable[[Callable[[], Any], str], None]:
 
 
 @pytest.fixture(scope="session")
-def _postgresql_databases(postgresql: PostgresqlServer) -> Callable[[bool], str]:
-    """Makes databases, each with a name of its own; migrated ones are copies of one that was migrated."""
-    postgresql.administer("CREATE DATABASE {}", "migrated")
-    _migrate(postgresql.url("migrated"))
-    numbers = count(1)
-
-    def make(migrated: bool) -> str:
-        name = f"test_{next(numbers)}"
-        template = "migrated" if migrated else "template0"
-        postgresql.administer("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, template)
-        return name
-
-    return make
+def _postgresql_databases(postgresql: PostgresqlServer) -> PostgresqlDatabases:
+    return PostgresqlDatabases(postgresql, _migrate)
 
 
 @pytest.fixture(scope="session")
@@ -168,9 +167,10 @@ def database_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -
 
 def _own_postgresql(request: pytest.FixtureRequest, *, migrated: bool) -> Iterator[str]:
     server: PostgresqlServer = request.getfixturevalue("postgresql")  # here, so that no other test starts it
-    name = request.getfixturevalue("_postgresql_databases")(migrated)
+    databases: PostgresqlDatabases = request.getfixturevalue("_postgresql_databases")
+    name = databases.take(migrated=migrated)
     yield server.url(name)
-    server.administer("DROP DATABASE {} WITH (FORCE)", name)
+    databases.give_back(name)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from messaging.notifier import make_notifier
 from store.database import Database
 from store.models import SessionId
 from store.settings import Settings
-from workers.celery_consumer import CeleryConsumer
 from workers.heartbeat import Heartbeat, Watchdog
 from workers.session_worker import SessionWorker
 from workers.wakeups import Wakeups
@@ -52,7 +51,11 @@ def _stop_on_signals(stop: threading.Event, wakeups: Wakeups) -> None:
 
 def _consuming(worker: SessionWorker, wakeups: Wakeups) -> contextlib.AbstractContextManager[object]:
     url = worker.settings.broker_url
-    return CeleryConsumer(url, worker.queues, wakeups, worker.stop) if url else contextlib.nullcontext()
+    if not url:
+        return contextlib.nullcontext()
+    from workers.celery_consumer import CeleryConsumer  # Celery takes a third of a second
+
+    return CeleryConsumer(url, worker.queues, wakeups, worker.stop)
 
 
 class _Loop:

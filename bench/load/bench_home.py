@@ -71,8 +71,18 @@ def make_home(
 
     No session waits, so that a load measures predictions only.
     """
+    teach_one_class(home, backbone, checkout)
+    fill_home(home, backbone, prototypes, tails)
+
+
+def teach_one_class(home: Path, backbone: str, checkout: Checkout | None = None) -> None:
+    """The start of a home; copies of it may be filled with different numbers of classes."""
     with servers.protoquad(home, backbone, checkout=checkout) as server, client_of(server) as client:
         teach(client, "class 1", [shot(0, 0)]).raise_for_status()
+
+
+def fill_home(home: Path, backbone: str, prototypes: Tensor, tails: Sequence[Weights] = ()) -> None:
+    """What `make_home` does, in a home with one class."""
     with _writing(home) as database:
         _replace_classes(database, prototypes)
         blobs = [_weights_blob(backbone, tail) for tail in tails]

@@ -9,7 +9,15 @@ from pathlib import Path
 from statistics import median
 
 from bench.load import servers
-from bench.load.bench_home import DATABASE, client_of, make_home, make_prototypes, teach
+from bench.load.bench_home import (
+    DATABASE,
+    client_of,
+    copy_home,
+    fill_home,
+    make_prototypes,
+    teach,
+    teach_one_class,
+)
 from bench.load.in_process import InProcess
 from bench.load.measurement import Load, LoadResult, Report, measure
 from bench.load.sample_images import SMALL, jpegs, shot
@@ -67,6 +75,7 @@ def measure_class_counts(backbone: str, folder: Path, length: Length, report: Re
     images = jpegs(SMALL, IMAGES)
     results = ClassCountResults()
     with ExitStack() as stack:
+        teach_one_class(folder / "start", backbone)
         running = {
             classes: stack.enter_context(_server(backbone, classes, images, folder / str(classes)))
             for classes in length.classes
@@ -100,7 +109,8 @@ def _server(backbone: str, classes: int, images: Sequence[bytes], folder: Path) 
     folder.mkdir()
     prototypes = make_prototypes(backbone, images, classes)
     save_prototypes(folder / "prototypes.safetensors", prototypes)
-    make_home(folder / "home", backbone, prototypes)
+    copy_home(folder.with_name("start"), folder / "home")
+    fill_home(folder / "home", backbone, prototypes)
     return servers.protoquad(folder / "home", backbone)
 
 

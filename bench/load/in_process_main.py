@@ -7,20 +7,22 @@ that it prints first means that it is ready.
 
 import base64
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
 from bench.peers.torch_classifier import Classifier
-from engine.compiled_module import throughput_mode
+from engine.compiled_module import Engine, throughput_mode
 from engine.cores import usable_cores
 from engine.graph_template import compile_module
 
@@ -39,8 +41,10 @@ class Limit:
         image = backbone.framing.blank()
         with torch.no_grad():
             activation = backbone.trunk(image)
-        self.trunk = compile_module(backbone.trunk, image, device=torch.device("cpu"))
-        self.tail = compile_module(backbone.tail, activation, device=torch.device("cpu"), latency=False)
+        engine = cast(Engine, os.environ.get("PROTOQUAD_ENGINE", "auto"))  # the service's own setting
+        compiled = partial(compile_module, device=torch.device("cpu"), engine=engine)
+        self.trunk = compiled(backbone.trunk, image)
+        self.tail = compiled(backbone.tail, activation, latency=False)
 
     def measure(self, quantity: Quantity, seconds: float) -> float:
         if quantity == "images per second":

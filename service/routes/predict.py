@@ -6,6 +6,7 @@ parameters than to find the images in the form. The OpenAPI document is the same
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -145,5 +146,6 @@ def _body(prediction: Prediction, version: LoadedVersion, names: Mapping[int, st
         "class_id": top[0]["class_id"] if known else None,
         "confidence": top[0]["confidence"] if top else 0.0,
         "unknown": prediction.unknown,
+        "limit": round(prediction.limit, DIGITS) if isfinite(prediction.limit) else None,
         "top": top,
     }

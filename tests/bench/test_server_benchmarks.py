@@ -11,6 +11,7 @@ from bench.load.overheads import LIMITS, REQUESTS, Length, Overhead, measure_ove
 from bench.load.servers import Checkout
 from bench.load.view_cost import Length as ViewLength
 from bench.load.view_cost import measure_view_cost
+from core.images import MAX_VIEWS
 
 BACKBONE = "resnet32"
 ROOT = Path(__file__).parents[2]
@@ -56,15 +57,15 @@ def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
 
 def test_views_are_asked_for_in_turns(tmp_path: Path) -> None:
     """What the service refuses is counted: the number of views does reach it."""
-    length = ViewLength(views=(1, 2, 99), seconds=1.0, warm=0.2, rounds=1)
+    length = ViewLength(views=(1, 2, MAX_VIEWS + 1), seconds=0.5, warm=0.05, rounds=1)
 
     found = measure_view_cost(BACKBONE, tmp_path, length, lambda _: None)
 
     assert set(found.loads) == {1, 32}
     for by_views in found.loads.values():
         assert [one.wrong for one in (*by_views[1], *by_views[2])] == [0, 0], found
-        assert [one.answers for one in by_views[99]] == [0]
-        assert "HTTP 422" in str(by_views[99][0].first_error)
+        assert [one.answers for one in by_views[MAX_VIEWS + 1]] == [0]
+        assert "HTTP 422" in str(by_views[MAX_VIEWS + 1][0].first_error)
     assert found.ratios()["throughput, 2 views"] > 0
 
 

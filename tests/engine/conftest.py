@@ -1,24 +1,26 @@
 """Backbones to compile."""
 
+from pathlib import Path
+
 import pytest
 import structlog
-import torch
 
-from core.backbones import Backbone, build
+from core.backbones import Backbone
+from engine.preparation import _key, prepare
+from engine.pretrained import as_it_comes
 
 
 @pytest.fixture(scope="session")
 def backbone() -> Backbone:
-    """ResNet-32 with seeded random weights. It is shared: do not change it."""
-    with torch.random.fork_rng():
-        torch.manual_seed(7)
-        return build("resnet32")
+    """ResNet-32 with the random weights that every process gives it. It is shared: do not change it."""
+    return as_it_comes("resnet32")
 
 
 @pytest.fixture(scope="session")
-def lite0() -> Backbone:
-    """The default backbone with its packaged ImageNet weights."""
-    return build("efficientnet_lite0")
+def prepared_resnet32(prepared_backbones: Path) -> Path:
+    """The folder of the same backbone, compiled; it is shared: copy it to change it."""
+    prepare("resnet32", prepared_backbones)
+    return prepared_backbones / _key("resnet32")
 
 
 @pytest.fixture(scope="session", autouse=True)

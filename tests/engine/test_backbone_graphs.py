@@ -1,4 +1,7 @@
-"""Every kind of backbone is compiled for serving, and its graphs compute what the network does."""
+"""Every kind of backbone is compiled for serving, and its graphs compute what the network does.
+
+The networks are the smallest of their kinds; the default backbone is in `test_engines`.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +15,11 @@ from core.state import weights_of, with_weights
 from engine.compiled_backbone import CompiledBackbone, write_compiled_backbone
 
 KINDS = (
-    "efficientnet_lite0+efficientnet_lite2",
-    "resnet32+timm:test_vit",  # two shapes of activations
-    "timm:vit_tiny_patch16_224",
-    "timm:convnext_atto.d2_in1k",
-    "timm:mobilenetv3_small_050",  # all tail: its trunk only normalises and has no weights
-    "timm:vit_small_patch14_dinov2.lvd142m",
+    "resnet32+timm:test_vit",  # two sizes of images and two shapes of activations
+    "timm:test_vit3",  # register tokens, scaled layers, pooling by attention
+    "timm:test_convnext",
+    "timm:test_efficientnet",
+    "timm:test_byobnet",  # all tail: its trunk only normalises and has no weights
 )
 
 

@@ -1,5 +1,6 @@
 """A compiled backbone computes what the backbone does; one whose files have changed is refused."""
 
+import shutil
 from copy import deepcopy
 from pathlib import Path
 
@@ -11,22 +12,19 @@ from core.backbones import Backbone
 from core.errors import WeightsMismatch
 from core.space import Space
 from core.state import weights_of, with_weights
-from engine.compiled_backbone import MANIFEST, CompiledBackbone, write_compiled_backbone
+from engine.compiled_backbone import MANIFEST, CompiledBackbone
 from engine.errors import BrokenCompiledBackbone
 
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module")
-def folder(backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("compiled")
-    write_compiled_backbone(backbone, made)
-    return made
-
-
 @pytest.fixture(scope="module", params=["read", "torch"])
-def compiled(request: pytest.FixtureRequest, backbone: Backbone, folder: Path) -> CompiledBackbone:
-    return CompiledBackbone.read(folder) if request.param == "read" else CompiledBackbone.on_torch(backbone, CPU)
+def compiled(request: pytest.FixtureRequest, backbone: Backbone, prepared_resnet32: Path) -> CompiledBackbone:
+    return (
+        CompiledBackbone.read(prepared_resnet32)
+        if request.param == "read"
+        else CompiledBackbone.on_torch(backbone, CPU)
+    )
 
 
 @pytest.fixture
@@ -101,11 +99,10 @@ def test_weights_of_another_network_are_refused(compiled: CompiledBackbone) -> N
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "trunk.bin", "tail.xml", MANIFEST])
-def test_files_that_changed_are_refused(folder: Path, tmp_path: Path, name: str) -> None:
+def test_files_that_changed_are_refused(prepared_resnet32: Path, tmp_path: Path, name: str) -> None:
     """A disk that was full, a copy that was cut short: never a network that answers nonsense."""
-    for file in folder.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / name).write_bytes((folder / name).read_bytes()[:-1])
+    shutil.copytree(prepared_resnet32, tmp_path, dirs_exist_ok=True)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-1])
 
     with pytest.raises(BrokenCompiledBackbone):
         CompiledBackbone.read(tmp_path)

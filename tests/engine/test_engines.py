@@ -35,16 +35,33 @@ def taught(compiled: CompiledBackbone) -> ClassSearch:
     return ClassSearch(UNTAUGHT, nothing, Certainty()).changed(learned, Certainty())
 
 
-def test_both_engines_name_the_same_class_at_the_same_distance(prepared_backbones: Path) -> None:
-    engines: tuple[Engine, ...] = ("openvino", "torch")
-    backbones = [
+def noise(compiled: CompiledBackbone, count: int) -> Tensor:
+    side, generator = compiled.framing.size, torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def engines(prepared_backbones: Path) -> list[CompiledBackbone]:
+    """The default backbone on OpenVINO and on torch."""
+    chosen: tuple[Engine, ...] = ("openvino", "torch")
+    return [
         BackboneCache(torch.device("cpu"), engine, prepared_backbones).compiled("efficientnet_lite0")
-        for engine in engines
+        for engine in chosen
     ]
 
+
+def test_both_engines_compute_the_same_activations(engines: list[CompiledBackbone]) -> None:
+    """Up to rounding."""
+    fast, plain = (compiled.trunk({})(noise(compiled, 3)) for compiled in engines)
+
+    assert fast.shape == plain.shape == (3, 192, 7, 7)
+    assert (fast - plain).abs().max() < 1e-3 * plain.abs().max()
+
+
+def test_both_engines_name_the_same_class_at_the_same_distance(engines: list[CompiledBackbone]) -> None:
     fast, plain = (
         taught(compiled).distances(features(compiled, range(SHOTS, SHOTS + ASKED)).flatten(0, 1))
-        for compiled in backbones
+        for compiled in engines
     )
 
     assert fast.argmin(1).tolist() == plain.argmin(1).tolist()
@@ -53,11 +70,10 @@ def test_both_engines_name_the_same_class_at_the_same_distance(prepared_backbone
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_a_batch_is_answered_as_its_images_are(prepared_backbones: Path, count: int) -> None:
-    """A image's answer does not depend on who else asked at the time."""
-    compiled = BackboneCache(torch.device("cpu"), "auto", prepared_backbones).compiled("efficientnet_lite0")
-    side = compiled.framing.size
-    images = torch.randint(0, 256, (7, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+def test_a_batch_is_answered_as_its_images_are(engines: list[CompiledBackbone], count: int) -> None:
+    """An image's answer does not depend on who else asked at the time."""
+    compiled, _ = engines
+    images = noise(compiled, 7)
     together = compiled.tail({})(compiled.trunk({})(images))
     apart = torch.cat([compiled.tail({})(compiled.trunk({})(part)) for part in images.split(count)])
 

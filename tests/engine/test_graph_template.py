@@ -10,9 +10,9 @@ from typing import Any
 import openvino
 import pytest
 import torch
+from openvino.tools.ovc import telemetry_utils
 from torch import Tensor, nn
 
-from core.backbones import Backbone
 from core.errors import WeightsMismatch
 from engine.compiled_module import CompiledModule, Engine, throughput_mode
 from engine.graph_template import GraphTemplate, OpenVinoTemplate, TorchTemplate, compile_module
@@ -27,9 +27,23 @@ def noise(count: int, side: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
 
 
+class Pixels(nn.Module):
+    """From pixels to numbers that a network computes with."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.float() / 127.5 - 1
+
+
 @pytest.fixture(scope="module")
-def trunk(backbone: Backbone) -> nn.Module:
-    return deepcopy(backbone.trunk)
+def trunk() -> nn.Module:
+    """A small network that takes images as a backbone's trunk does."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        layers = nn.Sequential(
+            Pixels(), nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.SiLU(), nn.Conv2d(8, 16, 3)
+        )
+        layers(noise(16, 32))  # so that the batch norm has seen images
+    return layers.eval()
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -40,16 +54,6 @@ def compiled(request: pytest.FixtureRequest, trunk: nn.Module) -> CompiledModule
 def difference(one: Tensor, other: Tensor) -> float:
     """The largest difference, as a share of the largest value."""
     return float((one - other).abs().max() / other.abs().max())
-
-
-def test_both_engines_agree_on_the_default_backbone(lite0: Backbone) -> None:
-    """The trunk that production runs gives the same activations, up to rounding."""
-    batch = noise(3, 224)
-
-    fast, plain = (compile_module(lite0.trunk, batch[:1], device=CPU, engine=engine)(batch) for engine in ENGINES)
-
-    assert fast.shape == plain.shape == (3, 192, 7, 7)
-    assert difference(fast, plain) < 1e-3
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 300])
@@ -267,6 +271,11 @@ def test_a_network_of_another_shape_is_refused() -> None:
 
     with pytest.raises(WeightsMismatch, match="bias is missing"):
         template.bind(nn.Linear(3, 2, bias=False).state_dict(), latency=True)
+
+
+def test_openvino_reports_to_nobody() -> None:
+    """It would send an event to its maker for every import and conversion, each from a fork of this process."""
+    assert telemetry_utils.tm.__name__ == "openvino.tools.ovc.telemetry_stub"
 
 
 def test_a_network_that_is_dropped_leaves_nothing_behind() -> None:

@@ -29,11 +29,10 @@ NAME = "resnet32"
 
 
 @pytest.fixture(scope="module")
-def cache(prepared_backbones: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with one backbone; it is prepared once in a run and copied."""
-    folder, key = tmp_path_factory.mktemp("backbones"), preparation._key(NAME)
-    prepare(NAME, prepared_backbones)
-    shutil.copytree(prepared_backbones / key, folder / key)
+def cache(prepared_resnet32: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with one backbone."""
+    folder = tmp_path_factory.mktemp("backbones")
+    shutil.copytree(prepared_resnet32, folder / prepared_resnet32.name)
     return folder
 
 

@@ -138,10 +138,13 @@ def test_a_file_with_another_digest_than_the_one_beside_it_is_refused(file: Path
     )
 
 
-def test_a_backbone_that_was_prepared_before_is_refused_too(file: Path, tmp_path: Path) -> None:
+def test_a_backbone_that_was_prepared_before_is_refused_too(
+    file: Path, tmp_path: Path, prepared_resnet32: Path
+) -> None:
     """The digest is compared whenever the backbone is looked for, not only when its file is read."""
     cache = tmp_path / "cache"
-    preparation.prepare("resnet32", cache, weights=file.parent)
+    shutil.copytree(prepared_resnet32, cache / preparation._key("resnet32", file.parent))
+    assert preparation.find("resnet32", cache, file.parent) is not None
     file.with_name(f"{file.name}.sha256").write_text("0" * 64)
 
     with pytest.raises(WeightsMismatch, match="has the SHA-256"):

@@ -25,6 +25,6 @@ def test_a_worker_that_was_stopped_past_its_lease_changes_nothing() -> None:
     """Three workers, two models: each session is published once, one at a time for each model."""
     said: list[str] = []
 
-    held = acts.contention(workers=3, models=2, sessions=10, pauses=1, seed=1, tell=said.append)
+    held = acts.contention(workers=3, models=2, sessions=6, pauses=1, seed=1, tell=said.append)
 
     assert held, "\n".join(said)

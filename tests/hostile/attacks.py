@@ -334,7 +334,7 @@ def _images(target: Target, names: tuple[str, ...]) -> None:
     order = random.Random(threading.get_ident())
     while target.going():
         image = _bomb(order.choice(names))
-        count = max(1, min(64, int(90 * MEGABYTE * target.scale) // len(image)))
+        count = max(1, min(int(64 * target.scale), int(90 * MEGABYTE * target.scale) // len(image)))
         target.ask("POST", "/predict", FORM, body=_form(*[_part("images", image)] * count))
 
 
@@ -358,10 +358,10 @@ _SHOTS = ("jpeg_scans", "png_deep", "tiff_float", "gif_flat")
 
 @planned(known=True, callers=2, bombs=_SHOTS)
 def bombs_as_shots(target: Target) -> None:
-    order = random.Random(threading.get_ident())
+    order, count = random.Random(threading.get_ident()), max(1, int(10 * target.scale))
     while target.going():
         name, image = f"bomb {order.random()}".encode(), _bomb(order.choice(_SHOTS))
-        target.ask("POST", "/classes", FORM, body=_form(_part("name", name, None), *[_part("shots", image)] * 10))
+        target.ask("POST", "/classes", FORM, body=_form(_part("name", name, None), *[_part("shots", image)] * count))
 
 
 # Work that is allowed, in numbers

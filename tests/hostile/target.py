@@ -16,7 +16,7 @@ class Target:
     port: int
     key: str = ""  # none: an attacker whom nobody knows
     until: float = 0.0  # by the monotonic clock
-    scale: float = 1.0  # of the largest bodies
+    scale: float = 1.0  # of the largest bodies and of the number of images in one
     statuses: Counter[str] = field(default_factory=Counter)
 
     def going(self) -> bool:

@@ -8,11 +8,11 @@ import pytest
 from tests.hostile.attacks import ATTACKS
 from tests.hostile.judging import Besieged, Bounds
 
-SECONDS = 0.5  # a large body may be cut off by then; `make test-hostile` sends them whole
+SECONDS = 0.3
 SECONDS_OF_QUIET = 1.0
-SCALE = 0.25
+SCALE = 1 / 16  # so that bodies are sent whole within this time
 BOUNDS = Bounds(livez=1.5, times_quiet=8, least_quiet=0.25)
-QUICK = {"PROTOQUAD_HEAD_SECONDS": "1", "PROTOQUAD_BODY_SECONDS": "3"}
+QUICK = {"PROTOQUAD_HEAD_SECONDS": "1", "PROTOQUAD_BODY_SECONDS": "1"}
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def test_whoever_is_killed_while_classes_are_taught_nothing_is_lost(
         "PROTOQUAD_ATTEMPTS": "9",
     }
     teaching = Teaching(start(**settings), names)
-    moment = random.uniform(0, 2)
+    moment = random.uniform(0, 1)
 
     service = _killed_while_teaching(teaching, victim, moment, lambda: start(**settings))
 
@@ -68,6 +68,7 @@ def test_whoever_is_killed_while_classes_are_taught_nothing_is_lost(
 def _killed_while_teaching(teaching: Teaching, victim: str, moment: float, restart: Start) -> Service:
     """The service as it stands after one of its processes was killed so many seconds into teaching."""
     service = teaching.service
+    service.wait_for("worker ready")
     thread = threading.Thread(target=teaching.run)
     thread.start()
     teaching.begun.wait(60)

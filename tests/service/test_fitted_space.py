@@ -65,14 +65,14 @@ def test_earlier_versions_answer_bit_for_bit_as_before_a_space_was_fitted(learne
     refined = learner.refine()["version"]
     learner.taught("yellow")
     pinned = (taught, refined, learner.version)
-    answers = [learner.predict(*LOOKS, version=number) for number in pinned]
+    answers = [learner.predict_one_by_one(*LOOKS, version=number) for number in pinned]
     exactly = [distances(fresh(learner, number), draw) for number in pinned]
 
     newest = learner.refine()["version"]
 
     spaces = [projection(fresh(learner, number)) for number in (taught, refined, newest)]
     assert not any(torch.equal(one, other) for one, other in pairwise(spaces))
-    assert [learner.predict(*LOOKS, version=number) for number in pinned] == answers
+    assert [learner.predict_one_by_one(*LOOKS, version=number) for number in pinned] == answers
     for number, before in zip(pinned, exactly, strict=True):
         assert same(distances(fresh(learner, number), draw), before)
 
@@ -86,7 +86,7 @@ def test_a_crash_between_training_and_publishing_leaves_the_old_space_whole(
     learner.refine()
     learner.taught("yellow")
     session = learner.get("/sessions")["items"][0]["id"]
-    head, answers = learner.version, learner.predict(*LOOKS)
+    head, answers = learner.version, learner.predict_one_by_one(*LOOKS)
     before = fresh(learner, head)
 
     with monkeypatch.context() as crash:
@@ -96,7 +96,7 @@ def test_a_crash_between_training_and_publishing_leaves_the_old_space_whole(
     after = fresh(learner, head)
     assert learner.get(f"/sessions/{session}")["error"] == "RuntimeError: the power went"
     assert learner.version == head == learner.get("/versions")["items"][0]["number"]
-    assert learner.predict(*LOOKS) == answers
+    assert learner.predict_one_by_one(*LOOKS) == answers
     assert torch.equal(projection(after), projection(before))
     assert same(distances(after, draw), distances(before, draw))
     assert learner.service.worker.run_next(session)
@@ -160,7 +160,8 @@ def test_an_archive_carries_the_spaces_of_its_versions(learner: Any, draw: Draw,
 
     for number in (first, second):
         assert same(distances(fresh(copy, number), draw), distances(fresh(learner, number), draw))
-    assert copy.predict(*LOOKS)["predictions"] == learner.predict(*LOOKS)["predictions"]
+    answers, expected = (one.predict_one_by_one(*LOOKS)["predictions"] for one in (copy, learner))
+    assert answers == expected
     copy.taught("violet")
     assert copy.refine()["verdict"] == "promoted"
     assert copy.labels(*LOOKS) == list(LOOKS)

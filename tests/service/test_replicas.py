@@ -25,7 +25,8 @@ def test_a_class_taught_on_one_is_served_by_the_other(pair: Pair, until: Until) 
     here.taught("red", "green")
 
     until(lambda: there.labels("red", "green") == ["red", "green"], "the other replica knows both")
-    assert there.predict("red", "green", "blue") == here.predict("red", "green", "blue")
+    looks = ("red", "green", "blue")
+    assert there.predict_one_by_one(*looks) == here.predict_one_by_one(*looks)
 
 
 def test_a_rename_on_one_is_heard_by_the_other(pair: Pair, until: Until) -> None:
@@ -58,16 +59,16 @@ def test_an_activation_on_one_holds_on_the_other(pair: Pair, until: Until) -> No
     """Back and forward, also over a version with other weights."""
     here, there = pair
     here.taught("red", "green", "blue")
-    before = here.predict("red", "stripes")
+    before = here.predict_one_by_one("red", "stripes")
     here.refine()
-    after = here.predict("red", "stripes")
-    until(lambda: there.predict("red", "stripes") == after, "the other replica serves the refined version")
+    after = here.predict_one_by_one("red", "stripes")
+    until(lambda: there.predict_one_by_one("red", "stripes") == after, "the other replica serves the refined version")
 
     here.activate(before["version"])
 
-    until(lambda: there.predict("red", "stripes") == before, "the other replica has rolled back")
+    until(lambda: there.predict_one_by_one("red", "stripes") == before, "the other replica has rolled back")
     there.activate(after["version"])
-    until(lambda: here.predict("red", "stripes") == after, "the first replica has rolled forward")
+    until(lambda: here.predict_one_by_one("red", "stripes") == after, "the first replica has rolled forward")
 
 
 def test_a_model_made_on_one_is_there_on_the_other_and_so_is_its_end(pair: Pair, until: Until) -> None:

@@ -1,9 +1,12 @@
 """The whole story as a user lives it, once for the default model and once for another."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from engine import preparation
 
 LOOKS = ("red", "green", "blue", "yellow", "violet")
 
@@ -17,18 +20,18 @@ def test_teach_predict_refine_roll_back_and_delete(start: Callable[..., Any], na
     learner = service.learner(name)
 
     taught = learner.taught(*LOOKS)
-    provisional = learner.predict(*LOOKS, "stripes")
+    provisional = learner.predict_one_by_one(*LOOKS, "stripes")
     assert [found["label"] for found in provisional["predictions"]] == [*LOOKS, None]
     assert provisional["version"] == 5
 
     session = learner.refine()
-    refined = learner.predict(*LOOKS, "stripes")
+    refined = learner.predict_one_by_one(*LOOKS, "stripes")
     assert (session["verdict"], session["version"]) == ("promoted", refined["version"])
     assert [found["label"] for found in refined["predictions"]] == [*LOOKS, None]
     assert {found["status"] for found in learner.classes().values()} == {"learned"}
 
     assert learner.activate(provisional["version"])["active"] is True
-    assert learner.predict(*LOOKS, "stripes") == provisional
+    assert learner.predict_one_by_one(*LOOKS, "stripes") == provisional
 
     for found in taught[:2]:
         learner.delete(found["id"])
@@ -40,8 +43,11 @@ def test_teach_predict_refine_roll_back_and_delete(start: Callable[..., Any], na
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-def test_the_default_backbone_on_the_default_engine_learns_too(start: Callable[..., Any]) -> None:
+def test_the_default_backbone_on_the_default_engine_learns_too(
+    start: Callable[..., Any], prepared_backbones: Path
+) -> None:
     """The network and the engine that a deployment has without any setting."""
+    preparation.prepare("efficientnet_lite0", prepared_backbones)  # however long a busy machine takes
     learner = start(backbone="efficientnet_lite0", engine="auto").learner()
 
     learner.taught("red", "green")

@@ -69,15 +69,15 @@ def test_an_activated_version_answers_exactly_as_it_did(learner: Any) -> None:
     """Back to before a refinement, forward to after it: every number of every answer is what it was."""
     learner.taught("red", "green", "blue")
     looks = ("red", "green", "blue", "yellow", "stripes")
-    before = learner.predict(*looks)
+    before = learner.predict_one_by_one(*looks)
     learner.refine()
-    after = learner.predict(*looks)
+    after = learner.predict_one_by_one(*looks)
     learner.taught("yellow")
 
     back = learner.activate(before["version"])
-    answers_back = learner.predict(*looks)
+    answers_back = learner.predict_one_by_one(*looks)
     forward = learner.activate(after["version"])
-    answers_forward = learner.predict(*looks)
+    answers_forward = learner.predict_one_by_one(*looks)
 
     assert (back["number"], back["active"]) == (before["version"], True)
     assert (forward["number"], forward["active"]) == (after["version"], True)
@@ -179,7 +179,7 @@ STRICT = replace(QUICK, judge=worse)  # a gate that nothing passes
 def test_a_rejected_version_is_listed_and_never_served(learner: Any, draw: Draw) -> None:
     """Neither by itself nor when somebody asks for it; the classes stay as they were taught."""
     learner.taught("red", "green", "blue")
-    before = learner.predict("red", "green", "blue")
+    before = learner.predict_one_by_one("red", "green", "blue")
     session = learner.refine(learner.service.make_worker(STRICT))
 
     number = session["version"]
@@ -193,7 +193,7 @@ def test_a_rejected_version_is_listed_and_never_served(learner: Any, draw: Draw)
     assert session["reason"] == listed["details"]["reason"] == "worse than before"
     assert [answer.status_code for answer in refused] == [409, 409]
     assert "rejected by the gate" in refused[0].json()["detail"]
-    assert learner.predict("red", "green", "blue") == before
+    assert learner.predict_one_by_one("red", "green", "blue") == before
 
 
 def test_teaching_goes_on_after_a_rejection(learner: Any) -> None:
