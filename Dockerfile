@@ -28,6 +28,7 @@ RUN --mount=type=cache,target=/var/cache/pip --mount=from=wheels,target=/wheels 
 
 FROM dependencies AS package
 COPY pyproject.toml README.md /source/
+COPY console /source/console
 COPY core /source/core
 COPY engine /source/engine
 COPY learners /source/learners

@@ -10,7 +10,7 @@ SEED   ?= 1
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-fast test-faults test-hostile run demo bench compose-env compose-test clean
+.PHONY: help install check test test-fast test-browser test-faults test-hostile run demo bench compose-env compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,10 +30,13 @@ check: $(READY) ## Check style, types and import rules
 	$(BIN)/lint-imports
 
 test: $(READY) ## Run all tests, two processes in parallel
-	$(PYTEST)
+	$(PYTEST) --ignore tests/browser
 
 test-fast: $(READY) ## Run the fast tests only
-	$(PYTEST) -m "not slow"
+	$(PYTEST) --ignore tests/browser -m "not slow"
+
+test-browser: $(READY) ## Test the console in Chromium; SCREENS=docs/screens also makes the screenshots of the documents
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PROTOQUAD_SCREENS=$(SCREENS) $(BIN)/pytest tests/browser
 
 test-faults: $(READY) ## Inject faults into real processes and check the results: make test-faults ROUNDS=200 SEED=1
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --rounds $(ROUNDS) --seed $(SEED)

@@ -1,4 +1,4 @@
-"""Draws the images of `docs/samples`: `python -m docs.draw_samples`.
+"""Draws the images of `console/static/samples`: `python -m docs.draw_samples`.
 
 Three classes of five images each, one more image of each class, and one of a class that nobody teaches. Every image has
 its own background, place, size, angle and colours. The same files come out of every run.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-FOLDER = Path(__file__).parent / "samples"
+FOLDER = Path(__file__).parents[1] / "console" / "static" / "samples"
 SHOTS = 5
 SIDE = 240
 SEED = 31  # none of the shots is an outlier of its class, and the new images are clear cases

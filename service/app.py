@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.routing import Route
 
+from console import routes as console
 from core.classifier import Certainty
 from engine.backbone_cache import BackboneCache, choose_device
 from engine.batching import ONE_THREAD, Parallelism, for_cores
@@ -92,7 +93,7 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     for resource in (predict, classes, shots, sessions, measurements, versions, events, inbox):
         app.include_router(resource.router)
         app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
-    for shared in (archives, models, keys, about, health):
+    for shared in (archives, models, keys, about, health, console):
         app.include_router(shared.router)
     _answer_document(app)
     return app

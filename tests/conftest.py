@@ -21,7 +21,7 @@ gc.disable()  # until all tests are collected: modules stay, and looking through
 
 # Files and folders whose tests start processes, compile networks, train for long or wait for time limits.
 SLOW = (
-    *("bench", "deploy", "docs", "faults", "hostile", "messaging", "migrations", "protoquad", "workers"),
+    *("bench", "browser", "deploy", "docs", "faults", "hostile", "messaging", "migrations", "protoquad", "workers"),
     *("core/test_image_cost", "core/test_torchvision_ops", "engine/test_avx2_kernels", "engine/test_compiled_backbone"),
     *("engine/test_backbone_graphs", "service/test_other_backbones"),
     *("engine/test_decoder_process", "engine/test_engines", "engine/test_graph_template", "engine/test_preparation"),

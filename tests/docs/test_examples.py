@@ -77,7 +77,7 @@ def test_the_answer_that_the_readme_shows_is_the_one_that_comes(started: dict[st
 def test_the_examples_of_the_http_page_work_line_by_line(service: Service, started: dict[str, str]) -> None:
     """None of them is answered with a problem."""
     assert started
-    printed = _run(service, shell_lines(text_of("docs/http-api.md")), REPOSITORY / "docs" / "samples")
+    printed = _run(service, shell_lines(text_of("docs/http-api.md")), REPOSITORY / "console" / "static" / "samples")
 
     answers = {line: json.loads(text) for line, text in printed.items() if text}
     silent = {line for line in printed if " -o " in line or ("DELETE" in line and "/shots/" not in line)}

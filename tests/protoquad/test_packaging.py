@@ -34,6 +34,15 @@ def test_the_image_contains_the_packages_of_the_wheel() -> None:
     assert admitted == packages_of_the_wheel()
 
 
+def test_the_wheel_contains_the_files_of_the_console() -> None:
+    """Every kind of file below its static folder."""
+    patterns = PRODUCT["tool"]["setuptools"]["package-data"]["console"]
+    found = {path for pattern in patterns for path in (ROOT / "console").glob(pattern) if path.is_file()}
+
+    assert found == {path for path in (ROOT / "console" / "static").rglob("*") if path.is_file()}
+    assert {".js", ".css", ".html", ".svg", ".jpg"} <= {path.suffix for path in found}
+
+
 def test_the_product_needs_nothing_of_the_benchmarks() -> None:
     """No plots, load generator or servers to compare with."""
     product, bench = names(PRODUCT["project"]["dependencies"]), names(BENCH["project"]["dependencies"])
