@@ -6,7 +6,7 @@ import { t } from "../texts.js";
 import { Icon } from "./icon.js";
 import { ServerImage } from "./server_image.js";
 
-export function Answer({ answer, threshold, title, keys = false, onThis }) {
+export function Answer({ answer, title, keys = false, onThis }) {
   const [first] = answer.top;
   return html`<section class=${`card answer ${answer.unknown ? "unknown" : ""}`} aria-label=${title}>
     <div class="card-head"><span class="muted small-text">${title}</span><span class="chip">${t.try.version(answer.version)}</span></div>
@@ -15,7 +15,7 @@ export function Answer({ answer, threshold, title, keys = false, onThis }) {
     </p>
     ${answer.unknown && html`<p class="muted">${first ? t.try.unknownText(first.label) : t.try.knowsNothing}</p>`}
     ${answer.top.length > 0 && html`<${Bars} top=${answer.top} keys=${keys} onThis=${onThis} />
-      <${Distances} top=${answer.top} threshold=${threshold} />`}
+      <${Distances} top=${answer.top} threshold=${answer.limit} />`}
     ${answer.neighbours?.length > 0 && html`<${Neighbours} neighbours=${answer.neighbours} />`}
   </section>`;
 }

@@ -6,7 +6,7 @@ import { Icon } from "../components/icon.js";
 import { Sources } from "../components/sources.js";
 import { Empty } from "../components/states.js";
 import { complain, say } from "../components/toasts.js";
-import { html, useEffect, useMemo, useState } from "../html.js";
+import { html, useEffect, useState } from "../html.js";
 import { useLoaded } from "../loading.js";
 import { route, to } from "../router.js";
 import { useShortcuts } from "../shortcuts.js";
@@ -37,7 +37,6 @@ export default function Try() {
     scrollTo({ top: 0 }); // to where the answer appears
     trying.tryFiles(files.map(({ file }) => file)).catch(complain);
   };
-  const thresholds = useMemo(() => new Map(versions.map((one) => [one.number, one.threshold])), [versions]);
   return html`
     <header class="screen-head"><div><h1>${t.try.title}</h1><p>${t.try.text}</p></div>
       ${versions.length > 1 && html`<${Beside} versions=${versions} />`}</header>
@@ -49,7 +48,7 @@ export default function Try() {
         ${trying.tried.value.length > 1 && html`<${Strip} />`}
       </div>
       <div class="stack answers" aria-busy=${Boolean(entry) && !entry.answer && !entry.error}>
-        ${live ? html`<${Answer} answer=${live} threshold=${thresholds.get(live.version)} title=${t.try.live} />` : html`<${Answers} entry=${entry} thresholds=${thresholds} />`}
+        ${live ? html`<${Answer} answer=${live} title=${t.try.live} />` : html`<${Answers} entry=${entry} />`}
       </div>
     </div>`;
 }
@@ -105,7 +104,7 @@ function summary({ answer, error }) {
   return answer.unknown ? t.try.unknown : answer.label;
 }
 
-function Answers({ entry, thresholds }) {
+function Answers({ entry }) {
   if (!entry) return html`<${Empty} icon="try" title=${t.try.emptyTitle}><p>${t.try.emptyText}</p></${Empty}>`;
   if (entry.error) return html`<p class="note bad" role="alert"><${Icon} name="warning" /><span>${t.try.cannot(entry.name)} ${entry.error}</span></p>`;
   if (!entry.answer) return html`<div class="card answer"><span class="skeleton tall"></span></div>`;
@@ -113,8 +112,8 @@ function Answers({ entry, thresholds }) {
   const thisIs = (found) => teachAs(entry, found);
   return html`${!answer.top.length && html`<${Empty} icon="teach" title=${t.try.nothingTaught}><p>${t.try.nothingTaughtText}</p><a class="button primary" href=${to("teach")}>${t.nav.teach}</a></${Empty}>`}
     ${answer.top.length > 0 && html`<div class=${other ? "side-by-side" : "stack"}>
-      <${Answer} answer=${answer} threshold=${thresholds.get(answer.version)} title=${t.try.answer} keys=${may("teach")} onThis=${thisIs} />
-      ${other && html`<${Answer} answer=${other} threshold=${thresholds.get(other.version)} title=${t.try.other} />`}
+      <${Answer} answer=${answer} title=${t.try.answer} keys=${may("teach")} onThis=${thisIs} />
+      ${other && html`<${Answer} answer=${other} title=${t.try.other} />`}
     </div>`}
     ${may("teach") && html`<${ThisIs} entry=${entry} onThis=${thisIs} />`}`;
 }
