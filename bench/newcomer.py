@@ -21,7 +21,7 @@ from bench.datasets.session_split import chunks, random_for
 from bench.datasets.stream import DataError
 from bench.fscil import RunContext, activations
 from bench.methods import METHODS, SessionContext, Setup
-from bench.open_set import auroc, calibration_error
+from bench.open_set import auroc, calibration_error, calibration_gaps
 from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean, calibrate, leeway_of
 from core.folds import HeldOut
@@ -49,7 +49,7 @@ class CertaintyFigures:
     """With the threshold and the temperature that a version of the service would get."""
 
     accepted: float  # of further images of known classes
-    calibration_error: float  # of the confidence, in 0..1
+    calibration_gaps: tuple[float, ...]  # see `calibration_error`
     near_refused: float | None = None  # of images of other classes of the folder
     near_refused_at_95: float | None = None  # with the threshold that accepts exactly 95 % of the known
     near_auroc: float | None = None
@@ -148,8 +148,8 @@ class Newcomer:
         temperature = calibrate(held_out.distances, held_out.own).temperature
         distances, own = self._distances(state, asked)
         nearest = _strangeness(distances, leeway)
-        error = calibration_error(torch.softmax(-distances / temperature, 1), own)
-        figures = CertaintyFigures(_share(nearest <= limit), error)
+        gaps = calibration_gaps(torch.softmax(-distances / temperature, 1), own)
+        figures = CertaintyFigures(_share(nearest <= limit), tuple(gaps.tolist()))
         if strange:
             found = _strangeness(self._distances(state, strange)[0], leeway)
             figures = replace(
@@ -202,12 +202,14 @@ class Newcomer:
 def mean_and_error(scenes: Sequence[Scene]) -> dict[str, dict[str, float] | None]:
     """For each figure its mean and standard error over draws, and the same for the gain of the session."""
     rows = [_flat(scene) for scene in scenes]
-    return {name: _summary([row[name] for row in rows]) for name in rows[0]}
+    figures = {name: _summary([row[name] for row in rows]) for name in rows[0]}
+    return {**figures, "calibration_error": _calibration([scene.certainty.calibration_gaps for scene in scenes])}
 
 
 def _flat(scene: Scene) -> dict[str, float | None]:
     row = asdict(scene)
     row |= row.pop("certainty")
+    del row["calibration_gaps"]
     row["gain"] = scene.refined - scene.provisional
     row["stream_gain"] = None if scene.streamed is None else scene.streamed - scene.refined
     return row
@@ -219,6 +221,16 @@ def _summary(values: Sequence[float | None]) -> dict[str, float] | None:
         return None
     error = stdev(known) / len(known) ** 0.5 if len(known) > 1 else 0.0
     return {"mean": round(fmean(known), 4), "error": round(error, 4)}
+
+
+def _calibration(gaps: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Of all draws together, with its error by the jackknife: what leaving out one draw changes."""
+    whole, count = calibration_error(gaps), len(gaps)
+    if count < 2:
+        return {"mean": round(whole, 4), "error": 0.0}
+    without = [calibration_error([*gaps[:place], *gaps[place + 1 :]]) for place in range(count)]
+    spread = sum((one - fmean(without)) ** 2 for one in without)
+    return {"mean": round(whole, 4), "error": round(((count - 1) / count * spread) ** 0.5, 4)}
 
 
 def _unknown(state: LearnerState, held_out: HeldOut) -> tuple[Tensor, float]:

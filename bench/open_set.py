@@ -1,5 +1,7 @@
 """Measures of an answer's certainty: can strangers be told from known images, and is the confidence what it says."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,10 +15,18 @@ def auroc(known: Tensor, strange: Tensor) -> float:
     return float((below + upto).double().mean() / (2 * len(known)))
 
 
-def calibration_error(probabilities: Tensor, own: Tensor) -> float:
-    """Expected calibration error in 0..1: how far confidence (n, K) and accuracy are apart, mean over bins."""
+def calibration_gaps(probabilities: Tensor, own: Tensor) -> Tensor:
+    """By bins of confidence (n, K), how far accuracy is above it, as shares of all images (BINS,)."""
     confidence, answers = probabilities.max(1)
     right = (answers == own).double()
     bins = (confidence * BINS).long().clamp(0, BINS - 1)
     gaps = torch.zeros(BINS, dtype=torch.double).index_add_(0, bins, right - confidence.double())
-    return float(gaps.abs().sum() / len(own))
+    return gaps / len(own)
+
+
+def calibration_error(gaps: Sequence[Sequence[float]]) -> float:
+    """Expected calibration error in 0..1 over the images of several draws of equal size.
+
+    Bins are filled by all draws together: the few images of one draw err by chance, even if the confidence is right.
+    """
+    return float(torch.tensor(gaps, dtype=torch.double).mean(0).abs().sum())

@@ -61,6 +61,8 @@ def newcomer(
         own, others = split_settings(settings or [], RunOptions)
         options = override(RunOptions(), own)
         network = pretrained(backbone, options.weights)
+        if not network.pretrained:
+            raise DataError(f"{backbone} has no pretrained weights, and without a base session it would learn none")
         setup = override(make_setup(network, "protoquad", "default"), others)
         measured = Newcomer(
             make_context(network, options, "newcomer", data),

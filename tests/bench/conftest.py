@@ -81,3 +81,17 @@ def setup() -> Setup:
     base = replace(BaseConfig(), epochs=2, batch=8, scope="tail")
     incremental = replace(IncrementalConfig(), epochs=1, episodes=2, scope="tail", search=False)
     return Setup(base=base, incremental=incremental, views=2)
+
+
+@pytest.fixture
+def resnet32_weights(tmp_path: Path) -> Path:
+    """A local weight file, so that the small network counts as pretrained."""
+    import torch
+    from safetensors.torch import save_file
+
+    from core.backbones.resnet import CifarResNet
+
+    torch.manual_seed(0)
+    file = tmp_path / "resnet32.safetensors"
+    save_file(CifarResNet(blocks=5).state_dict(), file)
+    return file

@@ -18,20 +18,6 @@ README = Path(__file__).parents[2] / "README.md"
 REPRODUCE = Path(__file__).parents[2] / "bench" / "reproduce.sh"
 
 
-@pytest.fixture
-def resnet32_weights(tmp_path: Path) -> Path:
-    """A local weight file, so that the small network counts as pretrained."""
-    import torch
-    from safetensors.torch import save_file
-
-    from core.backbones.resnet import CifarResNet
-
-    torch.manual_seed(0)
-    file = tmp_path / "resnet32.safetensors"
-    save_file(CifarResNet(blocks=5).state_dict(), file)
-    return file
-
-
 @pytest.mark.usefixtures("few_images")
 def test_fscil_prints_a_table_and_writes_results_and_a_plot(tmp_path: Path, resnet32_weights: Path) -> None:
     """The JSON has the numbers of the table and everything needed to repeat them."""
