@@ -1,6 +1,6 @@
 """Every kind of backbone is compiled for serving, and its graphs compute what the network does.
 
-The networks are the smallest of their kinds; the default backbone is in `test_engines`.
+Most networks are the smallest of their kinds; the default backbone is in `test_engines`.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,8 @@ from engine.compiled_backbone import CompiledBackbone, write_compiled_backbone
 KINDS = (
     "resnet32+timm:test_vit",  # two sizes of images and two shapes of activations
     "timm:test_vit3",  # register tokens, scaled layers, pooling by attention
-    "timm:test_convnext",
+    "timm:vit_small_patch14_dinov2.lvd142m",
+    "timm:convnext_atto.d2_in1k",
     "timm:test_efficientnet",
     "timm:test_byobnet",  # all tail: its trunk only normalises and has no weights
 )
