@@ -50,4 +50,6 @@ function Screen({ name }) {
 }
 
 startLive();
-render(html`<${Page} />`, document.querySelector("#app"));
+const place = document.querySelector("#app");
+place.replaceChildren();
+render(html`<${Page} />`, place);

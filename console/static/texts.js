@@ -313,7 +313,6 @@ export const t = {
     folded: (number) => `Show ${plural(number, "version")} in between`,
     class: "Class",
     session: "Learning now",
-    taughtClass: (id) => `class ${id}`,
     details: "Details",
     threshold: "Unknown beyond",
     strangers: "Strangers refused",

@@ -16,7 +16,7 @@ export function Failure({ error, retry }) {
     return html`<${Empty} icon="question" title=${t.missing.title}><p>${t.missing.text}</p></${Empty}>`;
   }
   if (error.status === 403) {
-    return html`<${Empty} icon="key" title=${t.forbidden.title}><p>${error.message}</p></${Empty}>`;
+    return html`<${Empty} icon="key" title=${error.kind === "insufficient-scope" ? t.forbidden.title : error.title}><p>${error.message}</p></${Empty}>`;
   }
   return html`<${Empty} icon="warning" title=${error.title || t.errors.title}>
     <p>${error.message}</p>
