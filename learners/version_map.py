@@ -73,11 +73,16 @@ def anchors(steps: Sequence[Step]) -> list[int]:
     for step in steps:
         if not step.kept or step.classes < FEWEST:
             continue
-        if not found or step.weights != found[-1].weights or step.classes >= 2 * found[-1].classes:
+        if not found or step.weights != found[-1].weights or step.classes >= _next(found[-1].classes):
             found.append(step)
     if found and found[-1].weights != steps[-1].weights:
         return []
     return [step.number for step in found]
+
+
+def _next(classes: int) -> int:
+    """How many classes need new axes. Two of them lie on a line: the third shows the second axis."""
+    return FEWEST + 1 if classes == FEWEST else 2 * classes
 
 
 def found_axes(class_ids: Sequence[int], points: Tensor, before: Axes | None) -> Axes:

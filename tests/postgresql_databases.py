@@ -27,8 +27,8 @@ class PostgresqlDatabases:
         server.administer("CREATE DATABASE {}", TEMPLATE)
         migrate(server.url(TEMPLATE))
         with self._connected(TEMPLATE) as connection:
-            self._columns = connection.execute(COLUMNS).fetchall()
-        tables = {table for table, *_ in self._columns} - {"alembic_version"}
+            self._schema = _schema_of(connection)
+            tables = {table for table, *_ in connection.execute(COLUMNS).fetchall()} - {"alembic_version"}
         self._empty = sql.SQL("; ").join(
             [
                 sql.SQL("SET session_replication_role = replica"),  # rows refer to each other: in any order
@@ -49,7 +49,7 @@ class PostgresqlDatabases:
         """Whatever a test has done with it; one whose tables it has changed is of no use to another."""
         with self._connected(name) as connection:
             connection.execute(OTHERS_END, [name])
-            is_usable = connection.execute(COLUMNS).fetchall() == self._columns
+            is_usable = _schema_of(connection) == self._schema
             if is_usable:
                 connection.execute(self._empty)
         if is_usable:
@@ -59,3 +59,10 @@ class PostgresqlDatabases:
 
     def _connected(self, name: str) -> "psycopg.Connection[tuple[str, ...]]":
         return psycopg.connect(host=str(self._server.folder), user="postgres", dbname=name, autocommit=True)
+
+
+def _schema_of(connection: "psycopg.Connection[tuple[str, ...]]") -> tuple[object, object]:
+    """Columns, and the version that it says it has; None if a test has removed the table of that."""
+    columns = connection.execute(COLUMNS).fetchall()
+    versioned = any(table == "alembic_version" for table, *_ in columns)
+    return columns, connection.execute("SELECT version_num FROM alembic_version").fetchall() if versioned else None

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from store.database import Database
 from store.models import Base
 
-MOST_ROWS = 10
+MOST_ROWS = 15
 
 
 def everything(database: Database) -> Counter[str]:
@@ -23,7 +23,7 @@ def everything(database: Database) -> Counter[str]:
 
 @pytest.mark.parametrize("already", [0, 4])
 def test_teaching_a_class_writes_few_rows(start: Callable[..., Any], draw: Callable[..., bytes], already: int) -> None:
-    """Five shots, the class, a version, its prototype, the session, the model: however many classes there are."""
+    """Five shots and what is made of each, class, version, prototype, session, model: however many classes exist."""
     service = start()
     learner = service.learner()
     learner.taught(*["red", "green", "blue", "yellow"][:already])
