@@ -17,6 +17,7 @@ from PIL import Image, ImageDraw
 
 # A small network that needs no compiling: it starts in a third of the time.
 SMALL = {"PROTOQUAD_BACKBONE": "resnet32", "PROTOQUAD_ENGINE": "torch", "PROTOQUAD_LOG_FORMAT": "json"}
+SECONDS_TO_CLOSE = 3
 SECONDS = 120  # for anything that a busy machine may delay; nothing waits that long unless something is wrong
 
 
@@ -76,9 +77,9 @@ class Running:
         return " ".join(str(line["event"]) for line in self.lines)
 
     def close(self) -> None:
-        """Whatever the test has left."""
+        """Whatever the test has left. The worker of a killed service holds its output until it notices: not awaited."""
         self.kill()
-        self._listener.join(SECONDS)
+        self._listener.join(SECONDS_TO_CLOSE)
 
 
 class Service(Running):
