@@ -12,7 +12,12 @@ FROM scratch AS wheels
 # Only the dependencies: the layer below is rebuilt when they change, not whenever pyproject.toml does.
 FROM ${PYTHON_IMAGE} AS requirements
 COPY pyproject.toml /
-RUN python -c 'import tomllib; print(*tomllib.load(open("/pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
+COPY client/pyproject.toml /client/
+RUN python -c 'import tomllib; files = "/pyproject.toml", "/client/pyproject.toml"; \
+    projects = [tomllib.load(open(file, "rb"))["project"] for file in files]; \
+    needed = [name for project in projects for name in project["dependencies"]]; \
+    needed += projects[0]["optional-dependencies"]["otel"]; \
+    print(*(name for name in needed if name != "protoquad-client"), sep="\n")' \
     > /requirements.txt
 
 FROM ${PYTHON_IMAGE} AS dependencies
@@ -28,18 +33,20 @@ RUN --mount=type=cache,target=/var/cache/pip --mount=from=wheels,target=/wheels 
 
 FROM dependencies AS package
 COPY pyproject.toml README.md /source/
+COPY client /source/client
 COPY console /source/console
 COPY core /source/core
 COPY engine /source/engine
 COPY learners /source/learners
 COPY messaging /source/messaging
+COPY tracing /source/tracing
 COPY migrations /source/migrations
 COPY protoquad /source/protoquad
 COPY service /source/service
 COPY store /source/store
 COPY workers /source/workers
 RUN --mount=type=cache,target=/var/cache/pip \
-    /opt/protoquad/bin/pip install --no-deps --prefix /package /source
+    /opt/protoquad/bin/pip install --no-deps --prefix /package /source/client /source
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/protoquad --shell /usr/sbin/nologin protoquad \

@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --quiet --constraint constraints.txt
 ROUNDS ?= 200
 SEED   ?= 1
 # Tests start many processes: bytecode is kept, whatever the environment says, or each would compile all sources again.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help install check test test-fast test-browser test-faults test-hostile run demo bench compose-env compose-test clean
@@ -15,18 +15,19 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist w
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(READY) ## Make .venv with protoquad and its benchmarks, every dependency pinned
+install: $(READY) ## Make .venv with protoquad, its client and its benchmarks, every dependency pinned
 
-$(READY): pyproject.toml bench/pyproject.toml constraints.txt
+$(READY): pyproject.toml bench/pyproject.toml client/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "protoquad needs Python 3.11 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[dev]' --editable ./bench
+	$(PIP) --editable './client[images]' --editable '.[dev]' --editable ./bench
 	@touch $@
 
 check: $(READY) ## Check style, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 --package protoquad_client
 	$(BIN)/lint-imports
 
 test: $(READY) ## Run all tests, two processes in parallel
@@ -50,10 +51,10 @@ run: $(READY) ## Run the service on http://127.0.0.1:8000, with a worker and an 
 demo: $(READY) ## Learn drawn shapes in six sessions and print the accuracy
 	$(BIN)/protoquad bench fscil --dataset shapes --out .protoquad/shapes
 
-bench: $(READY) ## Repeat the published results: make bench DATA=path/to/cub200
+bench: $(READY) ## Repeat the published results: make bench DATA=path/to/cub200 OTHER=path/to/grocery
 	@test -n "$(DATA)" || { echo "name the folder of CUB-200: make bench DATA=path/to/cub200"; exit 2; }
 	$(PIP) --editable '.[lite2]'
-	PATH="$(abspath $(BIN)):$$PATH" bench/reproduce.sh "$(DATA)"
+	PATH="$(abspath $(BIN)):$$PATH" bench/reproduce.sh "$(DATA)" bench/results "$(OTHER)"
 
 compose-env: ## Write .env for docker compose: random passwords and a first API key
 	@deploy/make-env.sh
@@ -62,4 +63,4 @@ compose-test: $(READY) ## Test the compose deployment with Docker: teach, kill e
 	$(BIN)/python -m tests.compose
 
 clean: ## Remove .venv and all caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build bench/build *.egg-info bench/*.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build bench/build client/build *.egg-info bench/*.egg-info client/*.egg-info

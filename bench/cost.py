@@ -18,16 +18,17 @@ from bench.chosen_engine import chosen_engine
 from core.backbones import Backbone
 from core.bank import ClassId
 from core.incremental_session import IncrementalConfig
-from core.refinement import SessionImages, refine
+from core.refinement import refine
 from core.scatter import Scatter
 from core.space import Space, Whitening
 from core.state import LearnerState
+from core.trials import SessionImages
 from core.views import LabelledViews
 from engine.graph_template import compile_module
 from engine.pretrained import pretrained
 
 VIEWS = 9
-SCENES = ((1, 5, 100), (10, 5, 100), (10, 5, 2000))  # ways, shots, known classes
+SCENES = ((1, 5, 100), (10, 5, 100), (10, 5, 2000), (10, 5, 10_000))  # ways, shots, known classes
 
 
 def measure_costs(backbone: str) -> list[dict[str, Any]]:

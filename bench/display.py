@@ -32,6 +32,13 @@ class TerminalDisplay:
         print_line(f"session {session:>2}: {accuracy:6.2f} %  in {record.seconds:6.1f} s{note}")
 
 
+class QuietDisplay(TerminalDisplay):
+    """Only the bars: for many runs, each of which is one line."""
+
+    def finished(self, session: int, accuracy: float, record: Record) -> None:
+        del session, accuracy, record
+
+
 def result_table(name: str, evaluation: Evaluation, published: Published | None) -> Table:
     """The run and the published results, one row each, accuracy by session; 11 sessions fit 80 columns."""
     sessions = len(evaluation.accuracy)

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,10 +19,14 @@ from torch import Tensor
 
 from bench.activations import ActivationStore
 from bench.datasets import DatasetImage, Session, Stream
-from bench.methods import METHODS, SessionContext, Setup
-from bench.run_folder import Record, RunFolder, write_atomically
+from bench.feature_map import FeatureMap, feature_map
+from bench.methods import METHODS, Outcome, SessionContext, Setup
+from bench.methods.memory import bytes_per_class
+from bench.run_folder import EpochFile, Record, RunFolder, write_atomically
 from core.backbones import Backbone
-from core.base_session import base_session
+from core.bank import PrototypeBank
+from core.base_session import BaseConfig, base_session
+from core.base_training import cross_entropy
 from core.classifier import Certainty, NearestClassMean
 from core.evaluation import Evaluation, SessionAnswers, evaluate
 from core.guard import Verdict, hold_out
@@ -66,6 +70,8 @@ class RunResult:
     last: SessionAnswers  # after the last session
     seconds: tuple[float, ...]  # of training, by session; includes the trunk where activations were not cached
     verdicts: tuple[Verdict | None, ...]  # by incremental session
+    bytes_per_class: int  # that the method keeps between sessions
+    features: FeatureMap | None = None  # of some classes, after the last session
 
 
 def run(context: RunContext, stream: Stream, setup: Setup, *, fresh: bool = False) -> RunResult:
@@ -83,6 +89,8 @@ def run(context: RunContext, stream: Stream, setup: Setup, *, fresh: bool = Fals
         answers[-1],
         tuple(record.seconds for record in folder.records),
         tuple(record.verdict for record in folder.records[1:]),
+        bytes_per_class(setup, context.backbone, stream),
+        folder.records[-1].features,
     )
 
 
@@ -96,46 +104,93 @@ def _show(context: RunContext, stream: Stream, number: int, record: Record) -> N
 
 
 def _continue(context: RunContext, stream: Stream, setup: Setup, folder: RunFolder, *, fresh: bool) -> None:
-    store = _store(context, setup, setup.views)
-    base, guard, spent = _base(context, stream.base, setup, store, fresh=fresh)
+    method, store = METHODS[setup.method], _store(context, setup, setup.views)
+    base = _base(context, stream.base, setup, store, fresh=fresh)
     tests = _Tests(context, setup, stream)
-    state = folder.state() or base
+    outcome, spent = Outcome(folder.state() or base.state), base.seconds
     for number in range(len(folder.records) + 1, len(stream.sessions) + 1):
-        verdict = None
-        if number > 1:
+        if number > 1 or method.answers_at_once:
             old_shots = _old_shots(context, stream, number, store)
             started = time.perf_counter()
-            shots = _activations(context, store, stream.sessions[number - 1].train, "shots")
-            backbone = with_weights(context.backbone, state.weights)
+            shots = base.images.select(torch.arange(0))
+            if number > 1:
+                shots = _activations(context, store, stream.sessions[number - 1].train, "shots")
             with context.display.training(f"session {number}") as report:
-                session = SessionContext(backbone, base, state, shots, old_shots, guard, setup, context.device, report)
-                state, verdict = METHODS[setup.method](session)
-            spent = time.perf_counter() - started
-        record = Record(tests.answers(state, number), spent, verdict)
-        folder.append(state, record, last=number == len(stream.sessions))
+                outcome = method.learn(_session(context, setup, base, outcome.state, shots, old_shots, report))
+            spent = time.perf_counter() - started + (spent if number == 1 else 0.0)
+        last = number == len(stream.sessions)
+        features = tests.feature_map(outcome.state) if last else None
+        record = Record(tests.answers(outcome, number), spent, outcome.verdict, features)
+        folder.append(outcome.state, record, last=last)
         _show(context, stream, number, record)
 
 
-def _base(
-    context: RunContext, session: Session, setup: Setup, store: ActivationStore, *, fresh: bool
-) -> tuple[LearnerState, LabelledViews | None, float]:
-    """The state after the base session, and the guard images; trained once for all runs with the same settings."""
+@dataclass(frozen=True, eq=False)
+class _Base:
+    state: LearnerState
+    images: LabelledViews  # that it was trained on
+    guard: LabelledViews | None
+    seconds: float
+
+
+def _session(
+    context: RunContext,
+    setup: Setup,
+    base: _Base,
+    state: LearnerState,
+    shots: LabelledViews,
+    old_shots: LabelledViews | None,
+    report: Report,
+) -> SessionContext:
+    backbone = with_weights(context.backbone, state.weights)
+    given = (backbone, base.state, state, shots, old_shots, base.guard, setup, context.device, report)
+    return SessionContext(*given, base_images=base.images, pretrained=context.backbone)
+
+
+def _base(context: RunContext, session: Session, setup: Setup, store: ActivationStore, *, fresh: bool) -> _Base:
+    """The state after the base session, and its images; trained once for all runs with the same settings."""
     labels = torch.tensor([image.class_id for image in session.train])
     train_rows, guard_rows = hold_out(labels, setup.guard_per_class, setup.base.seed)
     started = time.perf_counter()
     views = _activations(context, store, session.train, "base images")
     guard = views.select(guard_rows).centre() if len(guard_rows) else None
+    training = views.select(train_rows)
+    del views  # twice all activations would not fit every machine
     file = context.cache / "base" / f"{_base_key(context, session, setup)}.safetensors"
-    clock = file.with_suffix(".seconds")
-    if file.exists() and clock.exists() and not fresh:
-        return from_bytes(file.read_bytes()), guard, float(clock.read_text())
-    with context.display.training("base session") as report:
-        training = views.select(train_rows)
-        state = base_session(context.backbone, training, setup.base, device=context.device, report=report).state
-    spent = time.perf_counter() - started
+    clock, epochs = file.with_suffix(".seconds"), EpochFile(file.with_suffix(".epochs"), started)
+    if fresh:
+        epochs.remove()
+    elif file.exists() and clock.exists():
+        state = _with_copies(from_bytes(file.read_bytes()), setup.base.copies)
+        return _Base(state, training, guard, float(clock.read_text()))
+    state = _trained_base(context, training, setup, epochs)
+    spent = epochs.seconds()
     write_atomically(file, to_bytes(state))
     write_atomically(clock, f"{spent:.1f}".encode())
-    return state, guard, spent
+    epochs.remove()
+    return _Base(state, training, guard, spent)
+
+
+def _with_copies(state: LearnerState, copies: int) -> LearnerState:
+    """With room for so many copies in its bank, which has one of each class after the base session."""
+    bank = state.bank
+    room = PrototypeBank.empty(bank.dim, copies).with_classes(bank.class_ids, bank.prototypes, bank.shots.tolist())
+    return replace(state, bank=room)
+
+
+def _trained_base(context: RunContext, training: LabelledViews, setup: Setup, epochs: EpochFile) -> LearnerState:
+    make = METHODS[setup.method].objective
+    objective = make(setup.values) if make else cross_entropy
+    with context.display.training("base session") as report:
+        return base_session(
+            context.backbone,
+            training,
+            setup.base,
+            device=context.device,
+            report=report,
+            objective=objective,
+            checkpoint=epochs,
+        ).state
 
 
 def _old_shots(context: RunContext, stream: Stream, number: int, store: ActivationStore) -> LabelledViews | None:
@@ -156,15 +211,30 @@ class _Tests:
         self.features: list[Tensor] = []
         self.forward: CompiledModule | None = None
 
-    def answers(self, state: LearnerState, sessions: int) -> list[int]:
-        """The nearest class of every test image of the first `sessions` sessions."""
+    def answers(self, outcome: Outcome, sessions: int) -> list[int]:
+        """The class of every test image of the first `sessions` sessions."""
+        state, features = outcome.state, torch.cat(self._of_sessions(outcome.state, sessions))
+        if outcome.nearest is not None:
+            return list(outcome.nearest(features))
+        return list(NearestClassMean(state.space, state.bank, Certainty()).nearest(features))
+
+    def feature_map(self, state: LearnerState) -> FeatureMap:
+        """Of test images of all sessions, as the state sees them."""
+        sessions = self.stream.sessions
+        features = self._of_sessions(state, len(sessions))
+        labels = [torch.tensor([image.class_id for image in session.test]) for session in sessions]
+        old, new = (0, len(sessions) - 1) if len(sessions) > 1 else (0, 0)
+        embeddings = [state.space.comparable(state.space.embed(features[place])) for place in (old, new)]
+        return feature_map(*zip(embeddings, (labels[old], labels[new]), strict=True))
+
+    def _of_sessions(self, state: LearnerState, sessions: int) -> list[Tensor]:
         if self.weights is not state.weights:
             self.weights, self.features = state.weights, []
             self.forward = None
         for session in self.stream.sessions[len(self.features) : sessions]:
             views = _activations(self.context, self.store, session.test, "test images")
             self.features.append(torch.cat([self._features(some, state) for some in views.inputs[:, 0].split(64)]))
-        return list(NearestClassMean(state.space, state.bank, Certainty()).nearest(torch.cat(self.features)))
+        return self.features[:sessions]
 
     def _features(self, inputs: Tensor, state: LearnerState) -> Tensor:
         inputs = as_batch(inputs, torch.device("cpu"))
@@ -200,13 +270,17 @@ def _store(context: RunContext, setup: Setup, augmented: int) -> ActivationStore
 
 def _base_key(context: RunContext, session: Session, setup: Setup) -> str:
     keys = sorted(image.key for image in session.train)
-    asked = (asdict(setup.base), setup.views, setup.guard_per_class, keys)
+    trained = asdict(replace(setup.base, copies=BaseConfig.copies))  # the bank's size does not change the training
+    asked: tuple[Any, ...] = (trained, setup.views, setup.guard_per_class, keys)
+    if METHODS[setup.method].objective:  # a base session of its own
+        asked = (*asked, setup.method, asdict(setup.values))
     return _digest(_network_digest(context.backbone), context.data_key, *asked)
 
 
 def _run_key(context: RunContext, stream: Stream, setup: Setup) -> str:
     keys = [[image.key for image in session.train + session.test] for session in stream.sessions]
-    return _digest(_network_digest(context.backbone), context.data_key, asdict(setup), keys)
+    values = asdict(setup.values)  # a changed default is another run
+    return _digest(_network_digest(context.backbone), context.data_key, asdict(setup), values, keys)
 
 
 def _network_digest(backbone: Backbone) -> str:

@@ -26,8 +26,9 @@ from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean, calibrate, leeway_of
 from core.folds import HeldOut
 from core.incremental_session import IncrementalConfig
-from core.refinement import Refinement, SessionImages, refine, teach
+from core.refinement import Refinement, refine, teach
 from core.state import LearnerState, with_weights
+from core.trials import SessionImages
 from core.unknown import ACCEPTED, beyond_leeway, threshold_of
 from core.views import CPU, LabelledViews, features_of
 
@@ -175,8 +176,9 @@ class Newcomer:
         for some in chunks(list(known), STREAMED):
             new = shots.select(torch.isin(shots.labels, torch.tensor(some)).nonzero()[:, 0])
             backbone = with_weights(self.context.backbone, state.weights)
-            session = SessionContext(backbone, base, state, new, old, None, setup, CPU, lambda _progress: None)
-            state, _ = METHODS["protoquad"](session)
+            given = (backbone, base, state, new, old, None, setup, CPU, lambda _progress: None)
+            session = SessionContext(*given, pretrained=self.context.backbone)
+            state = METHODS["protoquad"].learn(session).state
             old = new if old is None else old.joined(new)
         return self._accuracy(state, asked)
 

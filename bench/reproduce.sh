@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # All published accuracy results, one command after another. Interrupted, it continues where it stopped.
-# usage: bench/reproduce.sh path/to/cub200 [folder for the results]
+# usage: bench/reproduce.sh path/to/cub200 [folder for the results] [path/to/another folder of class folders]
 set -euo pipefail
 data=$1
 out=${2:-bench/results}
+other=${3:-}
 fscil() { protoquad bench fscil --dataset cub200 --data "$data" --out "$out" "$@"; }
 
 # The pretrained network without training, with each metric
@@ -28,7 +29,9 @@ ablation() {
   for setting in "$@"; do settings+=(--set "$setting"); done
   fscil --method protoquad "${settings[@]}"
 }
+ablation neither incremental.epochs=0 incremental.refit=false
 ablation no-training incremental.epochs=0
+ablation no-refit incremental.refit=false
 ablation no-prior incremental.prior_shots=0
 ablation prior-neighbours incremental.prior=neighbours incremental.prior_shots=3
 ablation no-calibration incremental.calibration=false
@@ -55,3 +58,16 @@ fscil --method protoquad --backbone efficientnet_lite2
 protoquad bench few-shots --data "$data" --out "$out"
 protoquad bench views "$data" --out "$out"
 protoquad bench cost --out "$out"
+
+# Without a base session: images of the other folder are the far strangers, and the other way round
+newcomer() {
+  local name=newcomer-$(basename "$1")-$3
+  protoquad bench newcomer --data "$1" --far "$2" --scene "$3" --draws "$4" --out "$out" --set name="$name"
+}
+if [ -n "$other" ]; then
+  newcomer "$data" "$other" 10x5 32
+  newcomer "$data" "$other" 50x5 2
+  newcomer "$data" "$other" 100x5 2
+  newcomer "$other" "$data" 10x5 20
+  newcomer "$other" "$data" 37x5 3
+fi

@@ -31,7 +31,7 @@ def as_json(result: RunResult, setup: Setup, about: dict[str, Any]) -> dict[str,
         "promoted": [None if verdict is None else verdict.promoted for verdict in result.verdicts],
         "seed": setup.incremental.seed,
         **about,
-        "configuration": asdict(setup),
+        "configuration": {**asdict(setup), "rival": asdict(setup.values)},
     }
 
 

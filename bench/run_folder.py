@@ -1,10 +1,15 @@
 """The files of a run, so that it can be stopped and continued."""
 
+import io
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 from pydantic import TypeAdapter
 
+from bench.feature_map import FeatureMap
 from core.guard import Verdict
 from core.snapshot import from_bytes, to_bytes
 from core.state import LearnerState
@@ -17,6 +22,7 @@ class Record:
     predicted: list[int]  # class ids, for the test images of all sessions so far
     seconds: float
     verdict: Verdict | None
+    features: FeatureMap | None = None  # after the last session
 
 
 _RECORDS = TypeAdapter(list[Record])
@@ -52,6 +58,35 @@ class RunFolder:
 
     def _read_records(self) -> list[Record]:
         return _RECORDS.validate_json(self._records_file.read_bytes()) if self._records_file.exists() else []
+
+
+class EpochFile:
+    """A base session after its last finished epoch (`core.base_training.Checkpoint`), with the seconds it has taken."""
+
+    def __init__(self, path: Path, started: float) -> None:
+        """`started`: the time, by `time.perf_counter`, from which on this process has worked."""
+        self.path = path
+        self.started = started
+        self._before = 0.0
+
+    def seconds(self) -> float:
+        """Of training, those before an interruption included."""
+        return self._before + time.perf_counter() - self.started
+
+    def load(self) -> dict[str, Any] | None:
+        if not self.path.exists():
+            return None
+        content: dict[str, Any] = torch.load(self.path, weights_only=True)
+        self._before = float(content.pop("seconds"))
+        return content
+
+    def save(self, content: dict[str, Any]) -> None:
+        written = io.BytesIO()
+        torch.save({**content, "seconds": self.seconds()}, written)
+        write_atomically(self.path, written.getvalue())
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -29,7 +29,6 @@ class PrototypeBank:
     copies: Tensor  # (K, B, M) newest last; a class with fewer copies fills the last rows
     held: Tensor  # (K,) how many copies the class has
     statistics: Statistics  # μ, Σ
-    smoothed: Statistics  # μ̃, Σ̃
 
     @classmethod
     def empty(cls, dim: int, capacity: int = 5) -> "PrototypeBank":
@@ -39,8 +38,7 @@ class PrototypeBank:
         vectors = torch.zeros(0, dim)
         copies = torch.zeros(0, capacity, dim)
         counts = torch.zeros(0, dtype=torch.long)
-        statistics = Statistics(vectors, copies)
-        return cls((), counts, vectors, copies, counts, statistics, statistics)
+        return cls((), counts, vectors, copies, counts, Statistics(vectors, copies))
 
     def __len__(self) -> int:
         return len(self.class_ids)
@@ -63,8 +61,13 @@ class PrototypeBank:
 
     @property
     def bytes_per_class(self) -> int:
-        """c0 with the copies, μ with the factor of Σ, and the smoothed pair: three times one vector and B rows."""
-        return 3 * (1 + self.capacity) * self.dim * self.initial.element_size()
+        """c0 with the copies, and μ with the factor of Σ: twice one vector and B rows."""
+        return 2 * (1 + self.capacity) * self.dim * self.initial.element_size()
+
+    @property
+    def smoothed(self) -> Statistics:
+        """μ̃, Σ̃: they follow from the copies, and are as large as they are, so they are not kept."""
+        return smoothed_statistics_of(self.copies, self.held)
 
     @cached_property
     def _row(self) -> dict[ClassId, int]:
@@ -90,7 +93,6 @@ class PrototypeBank:
             copies,
             held,
             statistics_of(copies, held),
-            smoothed_statistics_of(copies, held),
         )
         return _joined(self, added)
 
@@ -119,27 +121,28 @@ class PrototypeBank:
             copies=copies,
             held=held,
             statistics=statistics if statistics is not None else statistics_of(copies, held),
-            smoothed=smoothed_statistics_of(copies, held),
         )
 
     def newest(self) -> "PrototypeBank":
         """The same classes with their newest copy only: enough to compare with, in a sixth of the memory."""
         copies, held = self.copies[:, -1:], self.held.clamp_max(1)
-        statistics = statistics_of(copies, held)
-        return replace(self, copies=copies, held=held, statistics=statistics, smoothed=statistics)
+        return replace(self, copies=copies, held=held, statistics=statistics_of(copies, held))
 
     def moved(self, change: SpaceChange) -> "PrototypeBank":
         """The same classes in another space."""
+        if change.is_identity:
+            return self
         padding = torch.arange(self.capacity) < self.capacity - self.held[:, None]  # (K, B)
         return replace(
             self,
             initial=change.points(self.initial),
             copies=change.points(self.copies).masked_fill_(padding[:, :, None], 0),
             statistics=self.statistics.moved(change),
-            smoothed=self.smoothed.moved(change),
         )
 
     def _take(self, rows: list[int]) -> "PrototypeBank":
+        if rows == list(range(len(self))):
+            return self
         index = torch.tensor(rows, dtype=torch.long)
         return PrototypeBank(
             tuple(self.class_ids[row] for row in rows),
@@ -147,8 +150,7 @@ class PrototypeBank:
             self.initial[index],
             self.copies[index],
             self.held[index],
-            Statistics(self.statistics.mean[index], self.statistics.factor[index]),
-            Statistics(self.smoothed.mean[index], self.smoothed.factor[index]),
+            self.statistics.of(index),
         )
 
     def _check_new(self, class_ids: Sequence[ClassId]) -> None:
@@ -175,16 +177,12 @@ def _joined(first: PrototypeBank, second: PrototypeBank) -> PrototypeBank:
     def both(name: str) -> Tensor:
         return torch.cat([getattr(first, name), getattr(second, name)])
 
-    def statistics(name: str) -> Statistics:
-        one, other = getattr(first, name), getattr(second, name)
-        return Statistics(torch.cat([one.mean, other.mean]), torch.cat([one.factor, other.factor]))
-
+    one, other = first.statistics, second.statistics
     return PrototypeBank(
         first.class_ids + second.class_ids,
         both("shots"),
         both("initial"),
         both("copies"),
         both("held"),
-        statistics("statistics"),
-        statistics("smoothed"),
+        Statistics(torch.cat([one.mean, other.mean]), torch.cat([one.factor, other.factor])),
     )

@@ -26,6 +26,14 @@ class Statistics:
     def to(self, device: torch.device) -> "Statistics":
         return Statistics(self.mean.to(device), self.factor.to(device))
 
+    def of(self, rows: Tensor) -> "Statistics":
+        """Of some of the classes."""
+        return Statistics(self.mean[rows], self.factor[rows])
+
+    def with_rows(self, rows: Tensor, others: "Statistics") -> "Statistics":
+        """With those of some classes replaced."""
+        return Statistics(self.mean.index_copy(0, rows, others.mean), self.factor.index_copy(0, rows, others.factor))
+
     def moved(self, change: SpaceChange) -> "Statistics":
         """The same statistics in another space."""
         return Statistics(change.points(self.mean), change.directions(self.factor))

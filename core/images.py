@@ -37,7 +37,7 @@ _RESAMPLE = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.
 
 # An image that shrinks at least twice as much as this is averaged over whole blocks first. That halves the time and,
 # even on black and white noise, changes a pixel by no more than 1.5 levels on average.
-_REDUCING_GAP = 3
+REDUCING_GAP = 3
 
 # Of the shorter side of an image, what its other fixed views show; the centre view comes before them. Chosen on
 # training images of birds: corners, and the whole image squeezed into the square, were worth less or nothing.
@@ -116,7 +116,7 @@ def _each_view(image: Image.Image, framing: Framing) -> Iterator[torch.Tensor]:
 def _centre_square(image: Image.Image, framing: Framing, side: int) -> torch.Tensor:
     """The square of this side, or of one pixel at least, in the centre of the image, scaled."""
     side = max(1, side)
-    blocks = max(1, side // (_REDUCING_GAP * framing.size))
+    blocks = max(1, side // (REDUCING_GAP * framing.size))
     side -= side % blocks
     left, top = (image.width - side) // 2, (image.height - side) // 2
     box = (left, top, left + side, top + side)
@@ -138,7 +138,7 @@ def _random_box(size: tuple[int, int], area: float, aspect: float, x: float, y: 
 def _cut(image: Image.Image, framing: Framing, box: Box) -> Image.Image:
     """Crop and scale in one step; the filter still uses the pixels around the box."""
     size = (framing.size, framing.size)
-    return image.resize(size, _RESAMPLE[framing.resample], box, reducing_gap=_REDUCING_GAP)
+    return image.resize(size, _RESAMPLE[framing.resample], box, reducing_gap=REDUCING_GAP)
 
 
 def _scaled(image: Image.Image, framing: Framing) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from core.bank import ClassId
 from core.calibration import Recolouring, Statistics, follow, statistics_of
 from core.episodes import draw_episode, draw_negatives, draw_queries
 from core.errors import Diverged
@@ -27,6 +28,7 @@ from core.views import LabelledViews, Scope, as_batch
 WELL_DETERMINED = 4  # times as many deviations as dimensions: a space whitened by fewer fits its own shots too well
 
 SHOTS_PER_EPOCH = 8  # at least: a session of fewer shots has fewer epochs
+MOST_REMEMBERED = 1000  # old classes that take part in training, those nearest to the session's: bounds time and memory
 MOST_CORRELATED = 256  # prototypes in one step of L_COR at most: bounds its K² cost
 
 
@@ -119,10 +121,11 @@ class TailTraining:
         self.masks: Masks = smallest_weights(self.module, budget)
         space = training_space(remembered)
         self.space: Space = space.to(device)
-        self.bank = remembered.bank.moved(SpaceChange(remembered.space, space))
+        means = mean_prototypes(space.embed(features), self.owners, len(shots.class_ids))
+        self.class_ids = _nearest(remembered, SpaceChange(remembered.space, space), space, means)
+        self.bank = remembered.bank.only(self.class_ids).moved(SpaceChange(remembered.space, space))
         self.past = self.bank.prototypes.to(device)  # (P, M) before calibration: what λ moves
         self.initial = self.bank.initial.to(device)
-        means = mean_prototypes(space.embed(features), self.owners, len(shots.class_ids))
         self.current = nn.Parameter(means.to(device))  # (N, M)
         self.epochs = config.epochs
         if config.prototypes == "learned":  # few shots are learned soon
@@ -161,12 +164,17 @@ class TailTraining:
 
     def remembered_after(self, remembered: LearnerState, shift: Tensor | None) -> LearnerState:
         """The remembered classes with one more copy, in the space of the training; `shift` (P, M) is their drift."""
-        bank = self.bank
-        if len(bank):
-            newest = self._calibrated(self.past).detach().cpu()
-            newest = newest if shift is None else newest + shift
-            bank = bank.with_copies(newest, self._statistics_now(newest))
-        return replace(remembered, space=training_space(remembered), bank=bank)
+        space = training_space(remembered)
+        bank = remembered.bank.moved(SpaceChange(remembered.space, space))
+        if not len(bank):
+            return replace(remembered, space=space, bank=bank)
+        rows = torch.tensor(bank.rows(self.class_ids))
+        newest = bank.prototypes.index_copy(0, rows, self._calibrated(self.past).detach().cpu())
+        newest = newest if shift is None else newest + shift
+        statistics = None
+        if bank.capacity == self.bank.capacity:  # otherwise it is the newest copies alone that are wanted
+            statistics = bank.statistics.with_rows(rows, self._statistics_now(newest[rows]))
+        return replace(remembered, space=space, bank=bank.with_copies(newest, statistics))
 
     def _optimiser(self) -> torch.optim.Optimizer:
         """Decay is part of the masked gradient: see `mask_gradients`."""
@@ -275,6 +283,16 @@ def training_space(remembered: LearnerState) -> Space:
 def is_well_determined(scatter: Scatter | None) -> bool:
     """Whether so many images are behind a scatter that a few shots more or less make no difference."""
     return scatter is not None and scatter.freedom >= WELL_DETERMINED * scatter.dim
+
+
+def _nearest(remembered: LearnerState, change: SpaceChange, space: Space, means: Tensor) -> list[ClassId]:
+    """The remembered classes that take part in training: those nearest to any of the session's class means (N, M)."""
+    bank = remembered.bank
+    if len(bank) <= MOST_REMEMBERED:
+        return list(bank.class_ids)
+    apart = space.distances(change.points(bank.prototypes), means).amin(1)
+    rows = apart.topk(MOST_REMEMBERED, largest=False).indices.sort().values
+    return [bank.class_ids[row] for row in rows.tolist()]
 
 
 def unit(vectors: Tensor) -> Tensor:

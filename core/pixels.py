@@ -78,7 +78,7 @@ _UPRIGHT = {
 # Pillow converts these PNG samples to 8 bits, but leaves the transparent colour as it was stored.
 _TRANSPARENCY_SCALE = {"L;2": 85.0, "L;4": 17.0, "RGB;16B": 1 / 256}
 
-_STRIP_PIXELS = 1_000_000  # converted at a time: converting a whole image would need several times its memory
+STRIP_PIXELS = 1_000_000  # converted at a time: converting a whole image would need several times its memory
 
 _HUSH: Any = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
@@ -179,7 +179,7 @@ def _small_rgb(image: Image.Image, short_side: int | None) -> Image.Image:
     white = _white_level(image)
     left, top, right, bottom = _centre(image.size) if short_side else (0, 0, *image.size)
     width, height = right - left, bottom - top
-    if width * height <= _STRIP_PIXELS:
+    if width * height <= STRIP_PIXELS:
         return _rgb(image if (width, height) == image.size else image.crop((left, top, right, bottom)), white)
     blocks = max(1, min(image.size) // short_side) if short_side else 1
     small = Image.new("RGB", (-(-width // blocks), -(-height // blocks)))
@@ -199,7 +199,7 @@ def _centre(size: tuple[int, int]) -> tuple[int, int, int, int]:
 
 def _strips(top: int, bottom: int, width: int, blocks: int) -> Iterator[tuple[int, int]]:
     """Upper and lower ends of strips whose height is in whole blocks."""
-    step = max(1, _STRIP_PIXELS // (width * blocks)) * blocks
+    step = max(1, STRIP_PIXELS // (width * blocks)) * blocks
     return ((upper, min(upper + step, bottom)) for upper in range(top, bottom, step))
 
 

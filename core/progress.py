@@ -24,7 +24,12 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+Check = Callable[[], None]  # called between two batches, where nothing is to report; may stop the session too
 
 
 def silent(progress: Progress) -> None:
     """Report nothing."""
+
+
+def unchecked() -> None:
+    """Never stop."""

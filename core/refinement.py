@@ -4,23 +4,26 @@ Whatever the verdict, the new classes are in the state to serve: refined when pr
 rejected. Nothing that is given changes.
 """
 
-from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from core.backbones import Backbone
 from core.classifier import log_probability
 from core.drift import drift
 from core.errors import Diverged
 from core.fitting import FitConfig, can_fit, fit, in_fitted_space, in_space, with_classes
-from core.folds import HeldOut, folds_of, held_out
+from core.folds import HeldOut, folds_of
 from core.guard import Judge, Measure, Measured, Verdict, judge
 from core.incremental_session import IncrementalConfig, TailTraining, is_well_determined, training_space
 from core.progress import Report, silent
 from core.prototypes import WELL_KNOWN
+from core.space import SpaceChange
 from core.state import LearnerState
+from core.trials import SessionImages, Trial, blended, light
 from core.views import CPU, LabelledViews, features_of, prefix_of, trainable_part
 
 BLENDS = (0.25, 0.5, 0.75, 1.0)  # how far to go to the trained weights; 0, not at all, is tried in any case
@@ -31,54 +34,23 @@ FEWEST_TO_TRAIN = 20  # held-out images: with fewer, a gain from training cannot
 
 
 @dataclass(frozen=True, eq=False)
-class SessionImages:
-    """The images of a session, as inputs of the part of the network that it trains."""
-
-    shots: LabelledViews  # of the new classes
-    replay: LabelledViews | None = None  # stored shots of old classes, in as many views; None: nothing is replayed
-    guard: LabelledViews | None = None  # of old classes, never learned from
-
-    @property
-    def seen(self) -> LabelledViews:
-        """What the session learns from."""
-        return self.shots if self.replay is None else self.shots.joined(self.replay)
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A network that might be served, with what it makes of the session's images."""
-
-    blend: float
-    module: nn.Module  # the part of the backbone that the session trains, in evaluation mode on the CPU
-    seen: LabelledViews  # features (S, V, M) of the shots, and of those that are replayed
-    guard: LabelledViews | None  # features (G, 1, M)
-    remembered: LearnerState  # the classes without images, as this network would see them
-
-    @classmethod
-    def of(cls, blend: float, module: nn.Module, images: SessionImages, remembered: LearnerState) -> "Trial":
-        seen = LabelledViews(features_of(module, images.seen, CPU), images.seen.labels)
-        guard = None
-        if images.guard is not None and len(images.guard):
-            guard = LabelledViews(features_of(module, images.guard.centre(), CPU), images.guard.labels)
-        return cls(blend, module, seen, guard, remembered)
-
-    def held_out(self, turns: Tensor, config: FitConfig) -> HeldOut:
-        """The shots of these turns, each measured by a state that was fitted without it."""
-        light = replace(self.remembered, bank=self.remembered.bank.newest())
-        return held_out(self.seen, turns, lambda features: fit(light, features, config))
-
-
-@dataclass(frozen=True, eq=False)
 class Refinement:
     """The outcome of a gated session, with the network and the features of the state to serve."""
 
-    provisional: LearnerState  # the parent and the new classes, untrained
+    parent: LearnerState
+    new: LabelledViews  # features of the new classes' shots under the parent's weights
+    plain: FitConfig  # how a class is made of them without training
     candidate: LearnerState | None  # the refined state; None where training diverged
     verdict: Verdict
     served: Trial
     held_out: HeldOut  # shots measured by the state to serve
     blend: float
     shrink: float | None
+
+    @cached_property
+    def provisional(self) -> LearnerState:
+        """The parent and the new classes, untrained."""
+        return with_classes(self.parent, self.new, self.plain)
 
     @property
     def state(self) -> LearnerState:
@@ -133,27 +105,25 @@ class _Session:
         self.parent = parent
         replayed = () if images.replay is None else images.replay.class_ids
         self.remembered = replace(parent, bank=parent.bank.without(replayed))
+        self.light = light(self.remembered)  # all that is needed to compare with
         self.turns = folds_of(images.seen.labels)
         self.start = trainable_part(start, config.scope)
         self.budget = round(config.fraction * backbone.parameter_count)
-        self.before = Trial.of(0.0, trainable_part(backbone, config.scope), images, self.remembered)
+        self.before = Trial.of(0.0, trainable_part(backbone, config.scope), images, self.light)
         self.first = self.before if self.start is self.before.module else self._from_start()
         self.fitted: LearnerState | None = None  # the remembered classes in a space that all trials share
-        self.provisional = with_classes(parent, self.before.seen.select(self._new_rows), config.fit)
+        self.new = self.before.seen.select(torch.arange(len(images.shots)))
 
     def _from_start(self) -> Trial:
         """Another network than the parent's sees the remembered classes elsewhere: they follow to where it does."""
-        first = Trial.of(0.0, self.start, self.images, self.remembered)
+        first = Trial.of(0.0, self.start, self.images, self.light)
         bank, space = self.remembered.bank, self.remembered.space
         if self.config.drift and len(bank):
             before, after = (space.embed(trial.seen.inputs) for trial in (self.before, first))
             shift = drift(bank.prototypes, before, after, space, self.config.drift_bandwidth)
             self.remembered = replace(self.remembered, bank=bank.with_copies(bank.prototypes + shift))
-        return replace(first, remembered=self.remembered)
-
-    @property
-    def _new_rows(self) -> Tensor:
-        return torch.arange(len(self.images.shots))
+            self.light = light(self.remembered)
+        return replace(first, remembered=self.light)
 
     def train(self, report: Report) -> "TailTraining | None":
         """Where blends are searched, the shots of the first turn are kept out of the training."""
@@ -182,22 +152,32 @@ class _Session:
         fitting = self._fitting(shrink)
         trial = self._blended(training, fitting)
         turns = self._unseen_by(trial)
-        measured = trial.held_out(turns, fitting)
         candidate = self._state(training, trial, fitting)
-        before = self._measured(self.before, turns, self._unfitted, self.provisional)
+        before = self._measured(self.before, turns, self._unfitted, self._plain)
         after = self._measured(trial, turns, fitting, candidate)
         if judge is None:
             verdict = Verdict(True, "not judged", before.accuracy, after.accuracy)
         else:
             verdict = judge(before, after)
-        served = trial if verdict.promoted else self.before
-        return Refinement(self.provisional, candidate, verdict, served, measured, trial.blend, shrink)
+        if verdict.promoted:
+            served, measured = trial, trial.held_out(turns, fitting)
+        else:
+            served, measured = self.before, self.before.held_out(self.turns, self._unfitted)
+        return self._refinement(candidate, verdict, served, measured, trial.blend, shrink)
 
     def diverged(self, error: Diverged) -> Refinement:
-        measured = self._measured(self.before, self.turns, self._unfitted, self.provisional)
+        measured = self._measured(self.before, self.turns, self._unfitted, self._plain)
         verdict = Verdict(False, str(error), measured.accuracy, Measure(None, None))
         nothing = self.before.held_out(torch.full_like(self.turns, -1), self.config.fit)
-        return Refinement(self.provisional, None, verdict, self.before, nothing, 0.0, None)
+        return self._refinement(None, verdict, self.before, nothing, 0.0, None)
+
+    def _refinement(self, candidate: LearnerState | None, *outcome: Any) -> Refinement:
+        return Refinement(self.parent, self.new, self.config.fit, candidate, *outcome)
+
+    @property
+    def _plain(self) -> LearnerState:
+        """The provisional state, with the newest copies only."""
+        return with_classes(light(self.parent), self.new, self.config.fit)
 
     @property
     def _unfitted(self) -> FitConfig:
@@ -210,7 +190,7 @@ class _Session:
             return self._unfitted
         fitting = replace(self.config.fit, shrink=shrink, allowance=self._allowance)
         if is_well_determined(self.remembered.scatter):
-            self.fitted = in_fitted_space(self.remembered, self.first.seen, fitting)
+            self.fitted = in_fitted_space(self.light, self.first.seen, fitting)
             self.first = replace(self.first, remembered=self.fitted)
             fitting = replace(fitting, shrink=None)
         return fitting
@@ -250,18 +230,23 @@ class _Session:
         trial = Trial.of(blend, module, self.images, self.remembered)
         if not torch.isfinite(trial.seen.inputs).all():
             raise Diverged("the trained network gives features that are not finite; its learning rate is too high")
-        remembered = training.remembered_after(self.remembered, self._drift(training, trial))
-        if self.fitted is not None:
-            remembered = replace(in_space(remembered, self.fitted.space), scatter=self.fitted.scatter)
-        return replace(trial, remembered=remembered)
+        return replace(trial, remembered=self._remembered_by(trial, training, self.light))
 
-    def _drift(self, training: TailTraining, trial: Trial) -> Tensor | None:
-        bank = self.remembered.bank
-        if not self.config.drift or not len(bank):
+    def _remembered_by(self, trial: Trial, training: "TailTraining | None", before: LearnerState) -> LearnerState:
+        """What was remembered before training, as the network of a trial would see it."""
+        if training is not None and trial is not self.first:
+            before = training.remembered_after(before, self._drift(trial))
+        if self.fitted is not None:
+            return replace(in_space(before, self.fitted.space), scatter=self.fitted.scatter)
+        return before
+
+    def _drift(self, trial: Trial) -> Tensor | None:
+        if not self.config.drift or not len(self.light.bank):
             return None
-        space = training_space(self.remembered)
+        space = training_space(self.light)
+        prototypes = SpaceChange(self.light.space, space).points(self.light.bank.prototypes)
         before, after = (space.embed(features.inputs) for features in (self.first.seen, trial.seen))
-        return drift(training.bank.prototypes, before, after, space, self.config.drift_bandwidth)
+        return drift(prototypes, before, after, space, self.config.drift_bandwidth)
 
     @property
     def _can_fit(self) -> bool:
@@ -289,8 +274,7 @@ class _Session:
         shots = trial.held_out(turns, fitting).log_probability
         if trial.guard is None:
             return shots
-        light = replace(trial.remembered, bank=trial.remembered.bank.newest())
-        guard = log_probability(*guard_distances(fit(light, trial.seen, fitting), trial.guard))
+        guard = log_probability(*guard_distances(fit(trial.remembered, trial.seen, fitting), trial.guard))
         return torch.cat([shots, guard])
 
     def _measured(self, trial: Trial, turns: Tensor, fitting: FitConfig, state: LearnerState) -> Measured:
@@ -304,28 +288,13 @@ class _Session:
         return Measured(old, found.right[new], torch.cat(evidence))
 
     def _state(self, training: "TailTraining | None", trial: Trial, fitting: FitConfig) -> LearnerState:
-        state = fit(trial.remembered, trial.seen, fitting)
+        state = fit(self._remembered_by(trial, training, self.remembered), trial.seen, fitting)
         weights = dict(self.parent.weights)
         if training is not None or trial.module is not self.before.module:
             own, prefix = trial.module.state_dict(), prefix_of(self.config.scope)
             names = training.masks if training is not None else own
             weights |= {prefix + name: own[name].clone() for name in names}
         return replace(state, weights=weights)
-
-
-def blended(first: nn.Module, trained: nn.Module, share: float) -> nn.Module:
-    """Go this share of the way from the first weights to the trained ones (Wortsman et al., CVPR 2022).
-
-    Exactly the first at 0 and the trained at 1.
-    """
-    module, target = deepcopy(first), trained.state_dict()
-    module.load_state_dict(
-        {
-            name: torch.lerp(tensor, target[name], share) if tensor.is_floating_point() and share < 1 else target[name]
-            for name, tensor in first.state_dict().items()
-        }
-    )
-    return module.eval()
 
 
 def guard_distances(state: LearnerState, guard: LabelledViews) -> tuple[Tensor, Tensor]:

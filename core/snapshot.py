@@ -133,14 +133,14 @@ def _bank_tensors(bank: PrototypeBank) -> dict[str, Tensor]:
         "bank.copies": bank.copies,
         "bank.statistics.mean": bank.statistics.mean,
         "bank.statistics.factor": bank.statistics.factor,
-        "bank.smoothed.mean": bank.smoothed.mean,
-        "bank.smoothed.factor": bank.smoothed.factor,
     }
 
 
 def _bank(tensors: dict[str, Tensor], class_ids: list[int]) -> PrototypeBank:
     if any(type(class_id) is not int for class_id in class_ids) or len(set(class_ids)) != len(class_ids):
         raise ValueError("its class ids are not distinct whole numbers")
+    for name in ("bank.smoothed.mean", "bank.smoothed.factor"):  # earlier releases kept what follows from the copies
+        tensors.pop(name, None)
     bank = PrototypeBank(
         tuple(ClassId(class_id) for class_id in class_ids),
         tensors.pop("bank.shots"),
@@ -148,16 +148,14 @@ def _bank(tensors: dict[str, Tensor], class_ids: list[int]) -> PrototypeBank:
         tensors.pop("bank.copies"),
         tensors.pop("bank.held"),
         Statistics(tensors.pop("bank.statistics.mean"), tensors.pop("bank.statistics.factor")),
-        Statistics(tensors.pop("bank.smoothed.mean"), tensors.pop("bank.smoothed.factor")),
     )
     count, dim, capacity = len(bank), bank.dim, bank.capacity
     _require(bank.initial, (count, dim))
     _require(bank.copies, (count, capacity, dim))
     for counts in (bank.shots, bank.held):
         _require(counts, (count,), torch.long)
-    for statistics in (bank.statistics, bank.smoothed):
-        _require(statistics.mean, (count, dim))
-        _require(statistics.factor, (count, capacity, dim))
+    _require(bank.statistics.mean, (count, dim))
+    _require(bank.statistics.factor, (count, capacity, dim))
     if (bank.shots < 1).any() or (bank.held < 1).any() or (bank.held > capacity).any():
         raise ValueError("a class of the bank has no shot, no copy, or more copies than the bank keeps")
     return bank

@@ -166,9 +166,13 @@ class SpaceChange:
         assert isinstance(self._shift, Tensor)
         self._matrix, self._shift = self._matrix.float(), self._shift.float()
 
+    @property
+    def is_identity(self) -> bool:
+        return self._matrix is None
+
     def points(self, embeddings: Tensor) -> Tensor:
         """Embeddings, prototypes and means, (…, M)."""
-        return self.directions(embeddings) + self._shift
+        return embeddings if self._matrix is None else self.directions(embeddings).add_(self._shift)
 
     def directions(self, differences: Tensor) -> Tensor:
         """Differences of embeddings, such as the rows of a factor, (…, M)."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from core.backbones import Backbone
 from core.bank import ClassId
 from core.errors import NoImages, WrongShape
+from core.progress import Check, unchecked
 
 Scope = Literal["tail", "all"]
 CPU = torch.device("cpu")
@@ -81,13 +82,16 @@ def prefix_of(scope: Scope) -> str:
 
 
 @torch.no_grad()
-def features_of(module: nn.Module, views: LabelledViews, device: torch.device, batch: int = 256) -> Tensor:
+def features_of(
+    module: nn.Module, views: LabelledViews, device: torch.device, batch: int = 256, check: Check = unchecked
+) -> Tensor:
     """Features of every view, (n, v, M), on the CPU; the module is left in evaluation mode."""
     module.eval()
     flat = views.inputs.flatten(0, 1)
-    parts = [
-        module(as_batch(flat[start : start + batch], device)).float().cpu() for start in range(0, len(flat), batch)
-    ]
+    parts = []
+    for start in range(0, len(flat), batch):
+        check()
+        parts.append(module(as_batch(flat[start : start + batch], device)).float().cpu())
     if not parts:
         raise NoImages("there is no image to embed")
     features: Tensor = torch.cat(parts).unflatten(0, views.inputs.shape[:2])

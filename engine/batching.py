@@ -27,6 +27,7 @@ from engine.compiled_module import throughput_mode
 from engine.errors import Overloaded
 from engine.gathering import Gathering, Lot, Search
 from engine.network import Network
+from engine.watching import Watch, WatchBatch
 
 log = structlog.get_logger()
 
@@ -57,6 +58,7 @@ class Job:
     network: Network
     count: int  # of images
     search: Search | None  # None: the features are the result
+    watch: Watch | None = None
     answer: "Future[list[Any]]" = field(default_factory=Future)  # a result for each image, or for all views of one
     images: Sequence[Tensor] = ()  # (3, s, s) each, once they are decoded
     queued_at: float = 0.0
@@ -122,10 +124,12 @@ class Batcher:
         max_queued: int,
         parallelism: Parallelism = ONE_THREAD,
         on_batch: Callable[[int, float], None] = lambda _images, _delay: None,
+        watch_batch: WatchBatch | None = None,
     ) -> None:
         self.max_queued = max_queued
         self.parallelism = parallelism
         self.on_batch = on_batch
+        self.watch_batch = watch_batch
         self._admitted: dict[Future[list[Any]], Job] = {}  # jobs without an answer
         self._jobs: deque[Job] = deque()  # those of them with images to compute
         self._queued = 0  # images of admitted jobs that no thread has taken, decoded or not
@@ -150,12 +154,12 @@ class Batcher:
     def alive(self) -> bool:
         return all(thread.is_alive() for thread in self._threads)
 
-    def admit(self, network: Network, count: int, search: Search | None = None) -> Job:
+    def admit(self, network: Network, count: int, search: Search | None = None, watch: Watch | None = None) -> Job:
         """Give room to this many images. Raises Overloaded.
 
         The room is given back image by image as they are computed, and at once when the answer is cancelled or fails.
         """
-        job = Job(network, count, search)
+        job = Job(network, count, search, watch)
         with self._changed:
             if self._closing:
                 raise Overloaded("the service is stopping")
@@ -179,9 +183,15 @@ class Batcher:
                 return
         job.fail(Overloaded("the service is stopping"))
 
-    def submit(self, network: Network, images: Sequence[Tensor], search: Search | None = None) -> "Future[list[Any]]":
+    def submit(
+        self,
+        network: Network,
+        images: Sequence[Tensor],
+        search: Search | None = None,
+        watch: Watch | None = None,
+    ) -> "Future[list[Any]]":
         """Admit and start. The result has a prediction for each image; without a search, its features (M,)."""
-        job = self.admit(network, len(images), search)
+        job = self.admit(network, len(images), search, watch)
         self.start(job, images)
         return job.answer
 
@@ -256,12 +266,15 @@ class Batcher:
 
     def _compute(self, batch: _Batch) -> None:
         self.on_batch(len(batch.images), time.monotonic() - min(image.job.queued_at for image in batch.images))
+        over = None if self.watch_batch is None else self.watch_batch([image.job.watch for image in batch.images])
         features: list[Tensor] = []
         try:
             features = _features(batch)
         except Exception as error:
             log.exception("the network failed")
             _fail(batch.images, error)
+        if over is not None:
+            over()
         computed = list(zip(batch.images, features, strict=False))
         with self._changed:
             self._computing -= 1  # before anything is answered: a caller that asks again at once finds the cores free

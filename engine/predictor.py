@@ -19,6 +19,7 @@ from engine.decoding import DecodedImage, EncodedImage
 from engine.gathering import Search
 from engine.network import Network
 from engine.seen_features import Answering
+from engine.watching import Watch, WatchBatch
 
 
 class Predictor:
@@ -31,19 +32,21 @@ class Predictor:
         max_pixels: int,
         parallelism: Parallelism = ONE_THREAD,
         on_batch: Callable[[int, float], None] = lambda _images, _delay: None,
+        watch_batch: WatchBatch | None = None,
     ) -> None:
         self.decoder = Decoder()
-        self._batcher = Batcher(max_queued, parallelism, on_batch)
+        self._batcher = Batcher(max_queued, parallelism, on_batch, watch_batch)
         self._max_pixels = max_pixels
 
     def predict(
-        self, version: Answering, uploads: Sequence[Upload], top_k: int, views: int = 1
+        self, version: Answering, uploads: Sequence[Upload], top_k: int, views: int = 1, watch: Watch | None = None
     ) -> "Future[list[Prediction]]":
         """A prediction for each image, from this many views of it. Cancel the future to stop the work on them.
 
         Raises Overloaded at once when the queue is full, before anything is decoded. Fails with UnusableImages.
         """
-        job = self._batcher.admit(version.network, views * len(uploads), Search(version.classifier, top_k, views))
+        search = Search(version.classifier, top_k, views)
+        job = self._batcher.admit(version.network, views * len(uploads), search, watch)
         try:
             decoded = self.decoder.decode_uploads(uploads, partial(self._encoded, version.network, views))
         except BaseException as error:  # no thread can be started: give back the room
@@ -54,9 +57,11 @@ class Predictor:
         decoded.add_done_callback(partial(self._start, job))
         return job.answer
 
-    def features(self, network: Network, images: Sequence[Tensor]) -> "Future[list[Tensor]]":
+    def features(
+        self, network: Network, images: Sequence[Tensor], watch: Watch | None = None
+    ) -> "Future[list[Tensor]]":
         """The features (M,) of each image (3, s, s), to teach with. Raises Overloaded."""
-        return self._batcher.submit(network, images)
+        return self._batcher.submit(network, images, watch=watch)
 
     @property
     def queued(self) -> int:
@@ -79,6 +84,8 @@ class Predictor:
     def _start(self, job: Job, decoded: "Future[list[DecodedImage]]") -> None:
         if decoded.cancelled():  # with the answer
             return
+        if job.watch is not None:
+            job.watch.decoded()
         error = decoded.exception()
         if error is None:
             self._batcher.start(job, [view for image in decoded.result() for view in image.view])

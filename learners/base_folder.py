@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Protocol, TypeVar
 
 from core.errors import ProtoquadError
 from store import names
@@ -15,12 +16,21 @@ class FolderError(ProtoquadError):
     """A base session cannot use the folder as it is."""
 
 
+class ImageFile(Protocol):
+    """A file of a folder, or one in a zip. As text it is what a person calls it."""
+
+    def read_bytes(self) -> bytes: ...
+
+
 @dataclass(frozen=True)
 class ClassFolder:
     """One class: its name as it is stored, and its files in the order of their names."""
 
     name: str
-    files: tuple[Path, ...]
+    files: tuple[ImageFile, ...]
+
+
+Folder = TypeVar("Folder", bound=PurePath)
 
 
 def read_folder(directory: Path) -> list[ClassFolder]:
@@ -33,7 +43,7 @@ def read_folder(directory: Path) -> list[ClassFolder]:
         raise FolderError(
             f"{directory} holds no folders; put the images of each class in a folder that has the class's name"
         )
-    by_name = _by_name(folders)
+    by_name = by_class_name(folders)
     found = [ClassFolder(name, tuple(file for file in _visible(at) if file.is_file())) for name, at in by_name.items()]
     require_enough({folder.name: len(folder.files) for folder in found})
     return found
@@ -58,8 +68,9 @@ def _visible(directory: Path) -> Iterable[Path]:
     return sorted(entry for entry in directory.iterdir() if not entry.name.startswith("."))
 
 
-def _by_name(folders: Sequence[Path]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+def by_class_name(folders: Sequence[Folder]) -> dict[str, Folder]:
+    """The folders by the names of their classes; raises FolderError if one cannot name a class, or two name one."""
+    found: dict[str, Folder] = {}
     for folder in folders:
         try:
             name = names.class_name(folder.name)

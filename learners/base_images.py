@@ -21,7 +21,7 @@ from core.images import MAX_PIXELS
 from core.views import LabelledViews
 from engine.compiled_module import CompiledModule
 from engine.map_ahead import map_ahead
-from learners.base_folder import ClassFolder, FolderError, require_enough
+from learners.base_folder import ClassFolder, FolderError, ImageFile, require_enough
 from learners.stored_images import AUGMENTED, IMAGES_AT_ONCE, views_of
 
 SPARE_BYTES = 64 * 2**20  # left free on the disk: others write there too
@@ -34,7 +34,7 @@ Advance = Callable[[int], None]  # how many more files were read
 class Skipped:
     """A file that is not a usable image."""
 
-    file: Path
+    file: ImageFile
     reason: str
 
 
@@ -44,7 +44,7 @@ class BaseImages:
 
     training: LabelledViews
     guard: LabelledViews | None
-    guard_files: tuple[Path, ...]  # of `guard`, in its order
+    guard_files: tuple[ImageFile, ...]  # of `guard`, in its order
     skipped: tuple[Skipped, ...]
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class BaseImages:
 @dataclass(frozen=True, eq=False)
 class _Decoded:
     place: int
-    file: Path
+    file: ImageFile
     views: Tensor  # (v, 3, s, s) bytes
 
 
@@ -67,7 +67,7 @@ class ImageReader:
     augmented: int = AUGMENTED
     max_pixels: int = MAX_PIXELS
 
-    def decode(self, entry: tuple[int, Path]) -> _Decoded | Skipped:
+    def decode(self, entry: tuple[int, ImageFile]) -> _Decoded | Skipped:
         place, file = entry
         try:
             data, framing = file.read_bytes(), self.backbone.framing
@@ -86,7 +86,7 @@ def read_images(
     _require_disk_space(disk, len(files) * rows.row_bytes, len(files))
     skipped: list[Skipped] = []
     places: list[int] = []
-    used: list[Path] = []
+    used: list[ImageFile] = []
     with TemporaryFile(dir=disk) as file:
         for some in _in_batches(map_ahead(reader.decode, files, IMAGES_AT_ONCE), skipped, advance):
             file.write(rows.of([one.views for one in some]).tobytes())
@@ -126,7 +126,7 @@ def _require_disk_space(disk: Path, needed: int, images: int) -> None:
     if needed > free:
         raise FolderError(
             f"a base session of {images} images needs {needed / GIGABYTE:.1f} GB on the disk of {disk}, where "
-            f"{max(0, free) / GIGABYTE:.1f} GB are free; make room there or set PROTOQUAD_HOME to another disk"
+            f"{max(0, free) / GIGABYTE:.1f} GB are free; make room there or set PROTOQUAD_SCRATCH to another disk"
         )
 
 
@@ -149,7 +149,7 @@ def _in_batches(
 
 
 def _divided(
-    rows: np.ndarray[Any, Any], places: Tensor, files: Sequence[Path], skipped: tuple[Skipped, ...]
+    rows: np.ndarray[Any, Any], places: Tensor, files: Sequence[ImageFile], skipped: tuple[Skipped, ...]
 ) -> BaseImages:
     """Training images first, guard images last: then each is a slice, and no row has to be in memory."""
     training, guard = hold_out(places)

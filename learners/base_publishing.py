@@ -6,7 +6,7 @@ Nothing is written before, not even the model: a base session that fails leaves 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from sqlalchemy.orm import Session
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean, leeway_of
+from core.progress import Check
 from core.views import CPU, features_of
 from learners.base_training import BaseResult
 from learners.calibrated_bank import CalibratedBank, MeasuredImages, calibrated, classifier_of
@@ -26,7 +27,7 @@ from store import bank_rows, catalogue, classes, versions
 from store.database import Database
 from store.errors import Conflict, LimitReached, NameTaken
 from store.measurements import Measured
-from store.models import Model, ModelId, Version, VersionNumber
+from store.models import Model, ModelId, SessionId, Version, VersionNumber
 from store.settings import Settings
 from store.versions import NewVersion
 
@@ -52,6 +53,44 @@ class PublishedBase:
     accuracy: float | None  # percent of guard images
 
 
+class Holder(Protocol):
+    """Whoever runs the base session. A command holds nothing; a worker holds a session, which the version ends."""
+
+    session_id: SessionId | None
+
+    def check(self) -> None:
+        """Raises if the session must stop."""
+
+    def lock(self, db: Session) -> None:
+        """Raises if the result must not be written; called with the model locked."""
+
+    def finish(self, db: Session, published: PublishedBase) -> None:
+        """In the transaction that writes the version."""
+
+
+class NoHolder:
+    session_id: SessionId | None = None
+
+    def check(self) -> None: ...
+
+    def lock(self, db: Session) -> None: ...
+
+    def finish(self, db: Session, published: PublishedBase) -> None: ...
+
+
+NO_HOLDER = NoHolder()
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A base session's result on a model as it stands."""
+
+    target: Target
+    bank: CalibratedBank
+    accuracy: float | None
+    measured: Sequence[Measured]
+
+
 def find_target(db: Session, name: str, settings: Settings, new: Sequence[str]) -> Target:
     """The model, if a base session of classes with these names may be published on it; raises if not."""
     model = catalogue.find(db, name)
@@ -72,7 +111,12 @@ def find_target(db: Session, name: str, settings: Settings, new: Sequence[str]) 
 
 
 def publish_base(
-    database: Database, settings: Settings, name: str, result: BaseResult, augmented: int = AUGMENTED
+    database: Database,
+    settings: Settings,
+    name: str,
+    result: BaseResult,
+    augmented: int = AUGMENTED,
+    holder: Holder = NO_HOLDER,
 ) -> PublishedBase:
     """A version of kind base with the new classes, and with those that were taught before."""
 
@@ -80,10 +124,9 @@ def publish_base(
         with database.read() as db:
             target = find_target(db, name, settings, result.names)
         _require_backbone(target, name, result)
-        relearned = _relearned(database, target, result, augmented)
-        bank, accuracy, measured = _bank(target, result, relearned)
-        write = partial(_write, name, target, result, bank, accuracy, measured)
-        return Draft(partial(_lock, name, target, result), write)
+        relearned = _relearned(database, target, result, augmented, holder.check)
+        prepared = _Prepared(target, *_bank(target, result, relearned))
+        return Draft(partial(_lock, name, target, result, holder), partial(_write, name, result, prepared, holder))
 
     return publish(database, prepare)
 
@@ -113,14 +156,16 @@ def _require_backbone(target: Target, name: str, result: BaseResult) -> None:
         )
 
 
-def _lock(name: str, target: Target, result: BaseResult, db: Session) -> Model:
+def _lock(name: str, target: Target, result: BaseResult, holder: Holder, db: Session) -> Model:
     """The model's row, locked or new."""
     if target.model_id is None:
+        holder.lock(db)
         try:
             return catalogue.create(db, name, result.state.backbone, Certainty().temperature)
         except NameTaken as error:
             raise HeadMoved from error
     model = catalogue.locked(db, target.model_id)
+    holder.lock(db)
     # Also the last class: one may have been taught, and the version before it activated again.
     if target.head is None or (model.head, model.last_class) != (target.head.number, target.last_class):
         raise HeadMoved
@@ -128,15 +173,9 @@ def _lock(name: str, target: Target, result: BaseResult, db: Session) -> Model:
 
 
 def _write(
-    name: str,
-    target: Target,
-    result: BaseResult,
-    bank: CalibratedBank,
-    accuracy: float | None,
-    measured: Sequence[Measured],
-    db: Session,
-    model: Model,
+    name: str, result: BaseResult, prepared: _Prepared, holder: Holder, db: Session, model: Model
 ) -> PublishedBase:
+    bank, accuracy = prepared.bank, prepared.accuracy
     _require_free(db, name, model.id, result.names)  # a class may have been renamed, which moves no head
     number = VersionNumber(model.last_version + 1)
     guard = _guard_by_class(result)
@@ -145,17 +184,20 @@ def _write(
         classes.add_guard(db, model.id, row.id, guard.get(place, []))
     new = NewVersion(
         "base",
-        target.head or versions.get(db, model.id, catalogue.UNTAUGHT),
+        prepared.target.head or versions.get(db, model.id, catalogue.UNTAUGHT),
         classes=len(bank.rows),
         temperature=bank.temperature,
         threshold=bank.unknown.threshold,
         weights=base_blob(result.state),
         details=_details(bank, accuracy, result),
         prototypes=bank.rows,
-        measurements=_with_images(db, model.id, measured),
+        measurements=_with_images(db, model.id, prepared.measured),
+        session_id=holder.session_id,
     )
     version = versions.add(db, model, new)
-    return PublishedBase(version.number, len(result.names), len(bank.rows) - len(result.names), accuracy)
+    published = PublishedBase(version.number, len(result.names), len(bank.rows) - len(result.names), accuracy)
+    holder.finish(db, published)
+    return published
 
 
 def _with_images(db: Session, model_id: ModelId, measured: Sequence[Measured]) -> list[Measured]:
@@ -203,17 +245,19 @@ def _new_ids(target: Target, result: BaseResult) -> tuple[ClassId, ...]:
     return tuple(ClassId(target.last_class + 1 + place) for place in range(len(result.names)))
 
 
-def _relearned(database: Database, target: Target, result: BaseResult, augmented: int) -> dict[ClassId, TaughtClass]:
+def _relearned(
+    database: Database, target: Target, result: BaseResult, augmented: int, check: Check
+) -> dict[ClassId, TaughtClass]:
     """Classes that the model was taught before, their stored shots embedded by the new network."""
     if target.model_id is None or not target.taught:
         return {}
     with database.read() as db:
         images = classes.shots_of(db, target.model_id, target.taught)
     trunk = result.compiled.trunk(result.state.weights)
-    views = embed_stored(result.backbone.framing, trunk, images, augmented)
+    views = embed_stored(result.backbone.framing, trunk, images, augmented, check)
     if views is None or views.class_ids != target.taught:
         raise Conflict("classes of this model have no stored images that the new network could learn them from")
-    features = features_of(result.tail, views, CPU)
+    features = features_of(result.tail, views, CPU, check=check)
     bank = replace(result.state.bank, class_ids=_new_ids(target, result))
     known = NearestClassMean(result.state.space, bank, Certainty())
     return {c: learn_class(known, features[views.labels == c], c) for c in views.class_ids}

@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from torch import Tensor, nn
 
 from core.backbones import Backbone
 from core.base_session import BaseConfig, base_session
-from core.progress import Report
+from core.progress import Check, Report, unchecked
 from core.state import LearnerState, weights_of
 from core.views import CPU, features_of
 from engine.backbone_cache import BackboneCache
 from engine.compiled_backbone import CompiledBackbone
 from engine.compiled_module import CompiledModule
-from learners.base_folder import ClassFolder, FolderError
+from learners.base_folder import ClassFolder, FolderError, ImageFile
 from learners.base_images import BaseImages, Skipped
 
 
@@ -59,17 +58,18 @@ def train_base(
     backbone: Backbone,
     config: BaseConfig,
     report: Report,
+    check: Check = unchecked,
 ) -> BaseResult:
     """With a single class there is nothing to tell apart: the network stays as it was and only embeds the class."""
     # Before training: a file that is gone, or a backbone that cannot be compiled, has not cost an hour yet.
     guard_data, compiled = _read(images.guard_files), backbones.compiled(backbone.name)
-    outcome = base_session(backbone, images.training, config, device=backbones.device, report=report)
+    outcome = base_session(backbone, images.training, config, device=backbones.device, report=report, check=check)
     state = outcome.state
     if not state.weights:  # no epoch; without weights of its own the version would stand on each process's own backbone
         state = replace(state, weights=weights_of(backbone, config.scope))
     guard = None
     if images.guard is not None:
-        features = features_of(outcome.module, images.guard.centre(), CPU)[:, 0]
+        features = features_of(outcome.module, images.guard.centre(), CPU, check=check)[:, 0]
         guard = GuardImages(guard_data, tuple(images.guard.labels.tolist()), features)
     module = outcome.module
     return BaseResult(
@@ -84,7 +84,7 @@ def train_base(
     )
 
 
-def _read(files: Sequence[Path]) -> tuple[bytes, ...]:
+def _read(files: Sequence[ImageFile]) -> tuple[bytes, ...]:
     try:
         return tuple(file.read_bytes() for file in files)
     except OSError as error:

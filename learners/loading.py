@@ -9,7 +9,7 @@ from torch import Tensor
 
 from core.backbones import Backbone
 from core.bank import ClassId, PrototypeBank
-from core.calibration import Statistics, smoothed_statistics_of, statistics_of
+from core.calibration import statistics_of
 from core.classifier import Certainty
 from core.scatter import Scatter
 from core.snapshot import from_bytes, to_bytes
@@ -123,6 +123,5 @@ def _bank(rows: Sequence[KnownClass], dim: int) -> PrototypeBank:
         stacked([row.initial for row in rows], dim),
         copies,
         held,
-        Statistics(statistics.mean, statistics.factor),
-        smoothed_statistics_of(copies, held),
+        statistics,
     )

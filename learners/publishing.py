@@ -15,6 +15,7 @@ from engine.single_flight import Busy
 from store import catalogue
 from store.database import Database
 from store.models import Model, ModelId
+from tracing.spans import span
 
 ATTEMPTS = 50  # each prepares anew on the head as it is then
 
@@ -63,7 +64,7 @@ def publish(
     """Prepare and write, until the head stands still. `catch_up` is called before preparing again."""
     for _ in range(attempts):
         draft = prepare()
-        with suppress(HeadMoved), database.write() as db:
+        with suppress(HeadMoved), span("transaction"), database.write() as db:
             return draft.write(db, draft.lock(db))
         del draft  # it may hold a whole bank
         catch_up()

@@ -18,6 +18,7 @@ from core.classifier import Certainty, NearestClassMean
 from core.errors import SessionCancelled
 from core.guard import Measure, Verdict
 from core.held_out import held_out_distances
+from core.progress import Check
 from core.refinement import guard_distances
 from core.views import CPU, features_of
 from learners.blobs import to_blob
@@ -26,7 +27,7 @@ from learners.loading import held_out_of, weights_blob
 from learners.measuring import certainty_with, session_rows
 from learners.publishing import Draft, HeadMoved, Notifier, publish
 from learners.refining import Claim, Learned, Material, SessionConfig
-from learners.stored_images import Check, embed_stored
+from learners.stored_images import embed_stored
 from learners.taught_class import PRIOR_SHOTS, TaughtClass, learn_class
 from store import bank_rows, catalogue, classes, lineage, pruning, sessions, versions
 from store.bank_rows import StatisticsRow
@@ -35,6 +36,7 @@ from store.errors import LeaseLost
 from store.models import Model, Version
 from store.settings import Settings
 from store.versions import NewVersion
+from tracing.spans import annotate
 
 log = structlog.get_logger()
 
@@ -66,6 +68,7 @@ class RefinedVersion:
     def publish(self, notifier: Notifier) -> None:
         version, model = publish(self.database, self._prepare)
         about = {"model": model, "version": version.number, "classes": version.classes}
+        annotate(model=model, version=version.number, classes=version.classes, verdict=version.verdict)
         if version.verdict == "promoted":
             notifier.model_changed(model)
             log.info("version promoted", **about)
@@ -166,7 +169,8 @@ class RefinedVersion:
             pruning.prune(db, model, self.settings.keep_versions)
         if again:  # the classes still wait: nobody has judged them on the version that is active now
             queue = self.settings.session_queue
-            sessions.enqueue(db, model, delay=0, patience=0, queue=queue, request_id=claim.request_id)
+            origin = {"request_id": claim.request_id, "traceparent": claim.traceparent}
+            sessions.enqueue(db, model, delay=0, patience=0, queue=queue, **origin)
         outcome = {"verdict": new.verdict, "reason": new.details["reason"], "version": version.number}
         sessions.finish(db, claim.session_id, claim.attempt, "succeeded", **outcome)
         return version, model.name

@@ -7,11 +7,12 @@ from typing import Protocol
 
 from core.backbones import Backbone
 from core.bank import ClassId
-from core.guard import Judge, judge
+from core.guard import Judge, Measured, Verdict, judge
 from core.incremental_session import IncrementalConfig
 from core.progress import Progress
-from core.refinement import Refinement, SessionImages, refine
+from core.refinement import Refinement, refine
 from core.state import LearnerState, weights_of
+from core.trials import SessionImages
 from engine.backbone_cache import BackboneCache
 from engine.compiled_module import CompiledModule
 from learners.loading import VersionWeights, learner_of_version, untaught, weights_of_version
@@ -21,7 +22,9 @@ from store.classes import StoredImage
 from store.database import Database
 from store.errors import LeaseLost
 from store.models import Model, ModelId, SessionId, Version
+from store.sessions import INCREMENTAL
 from store.settings import Settings
+from tracing.spans import span
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Claim:
     attempt: int
     model_id: ModelId
     request_id: str | None
+    traceparent: str | None = None
+    kind: str = INCREMENTAL
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +138,16 @@ def learn(
         images,
         replace(config.incremental, seed=material.head.number),
         start=backbones.trained(name, material.weights.base.weights) if images.replay is not None else None,
-        judge=config.judge,
+        judge=partial(_judged, config.judge),
         device=backbones.device,
         report=progress.report,
     )
     return Learned(refinement, backbone, trunk, images)
+
+
+def _judged(judge: Judge, before: Measured, after: Measured) -> Verdict:
+    with span("gate") as own:
+        verdict = judge(before, after)
+        if own is not None:
+            own.set_attribute("protoquad.verdict", "promoted" if verdict.promoted else "rejected")
+        return verdict

@@ -4,7 +4,7 @@ The augmented views of an image are drawn with a seed from its own digest, so ev
 image that is costly to decode is stored with a small form of it, which gives the same views.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from core.images import MAX_PIXELS, Framing, views
+from core.progress import Check, unchecked
 from core.views import LabelledViews
 from engine.compiled_module import CompiledModule
 from engine.decoding import EncodedImage, decode_now
@@ -24,8 +25,6 @@ IMAGES_AT_ONCE = 4  # in nine views each: enough to fill the cores, few enough t
 VIEWS_AT_ONCE = IMAGES_AT_ONCE * (1 + AUGMENTED)
 
 UNLIMITED = 2**31  # pixels: a stored image was within the limit when it was uploaded
-
-Check = Callable[[], None]  # called between two batches; raises to stop
 
 
 def views_of(data: bytes, framing: Framing, *, augmented: int = AUGMENTED, max_pixels: int = MAX_PIXELS) -> Tensor:
@@ -76,7 +75,7 @@ def embed_stored(
     trunk: CompiledModule,
     images: Sequence[StoredImage],
     augmented: int,
-    check: Check = lambda: None,
+    check: Check = unchecked,
 ) -> LabelledViews | None:
     """Trunk activations of stored images, (n, v, …); None if there are no images."""
     if not images:

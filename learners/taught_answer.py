@@ -15,7 +15,7 @@ from store.measurements import Measured, summary
 from store.models import ClassRow, ModelId, SessionId, SessionRow
 
 FAR_FROM_SIBLINGS = "this image lies far from the others of its class; is it the right one?"
-_SESSION_FIELDS = ("id", "status", "verdict", "reason", "error", "version", "attempt", "progress", "cancel_requested")
+_SESSION_FIELDS = ("id", "kind", "status", "verdict", "reason", "error", "version", "attempt", "progress")
 _SESSION_TIMES = ("created_at", "started_at", "finished_at")
 
 
@@ -70,7 +70,6 @@ def answer_of(
     measured: Sequence[Measured],
 ) -> dict[str, Any]:
     taught = {name: getattr(row, name) for name in ("id", "name", "status", "shots", "since")}
-    queued = {name: getattr(session, name) for name in _SESSION_FIELDS}
     return {
         "class": {
             **taught,
@@ -80,10 +79,15 @@ def answer_of(
             "cover": stored.cover,
             "guarded": row.shots > stored.shots,
         },
-        "session": {**queued, **{name: _moment(getattr(session, name)) for name in _SESSION_TIMES}},
+        "session": session_answer(session),
         "version": version,
         "outliers": outliers,
     }
+
+
+def session_answer(session: SessionRow) -> dict[str, Any]:
+    fields = {name: getattr(session, name) for name in (*_SESSION_FIELDS, "cancel_requested")}
+    return {**fields, **{name: _moment(getattr(session, name)) for name in _SESSION_TIMES}}
 
 
 def _moment(time: datetime | None) -> str | None:

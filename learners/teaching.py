@@ -32,6 +32,7 @@ from store.errors import Conflict, LimitReached
 from store.models import ClassRow, Model, ModelId, SessionId, Version, VersionNumber
 from store.settings import Settings
 from store.versions import NewVersion
+from tracing.spans import traceparent
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,6 +265,7 @@ class Teaching:
             patience=settings.session_patience,
             queue=settings.session_queue,
             request_id=request_id,
+            traceparent=traceparent(),
         ).id
 
     def _notify(self, model: str, session: SessionId | None) -> None:

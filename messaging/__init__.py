@@ -1,5 +1,5 @@
-"""Messages on Redis that save a poll: a session is ready, a model has changed.
+"""Messages to other processes: on Redis, that a session is ready or a model has changed; over HTTP, signed webhooks.
 
-The row in the database is the truth. What a lost message would have said is found by polling a moment later, so nothing
-here blocks its caller, and nothing here raises.
+The row in the database is the truth. What a lost message on Redis would have said is found by polling a moment later;
+a webhook's delivery that did not arrive is still in the outbox. So nothing here raises because the other side is away.
 """

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +10,13 @@ import typer
 from rich.console import Console
 
 from core import backbones
+from core.progress import Report
 from engine.backbone_cache import BackboneCache, choose_device
 from learners.base_folder import ClassFolder, read_folder
-from learners.base_images import ImageReader, Skipped, read_images
+from learners.base_images import Advance, Skipped
 from learners.base_publishing import PublishedBase, find_target, publish_base
-from learners.base_training import BaseResult, base_config, train_base, trunk_for
+from learners.base_run import learn_base
+from learners.base_training import BaseResult
 from messaging.notifier import make_notifier
 from protoquad.home_folder import make_home
 from protoquad.plain_errors import Refused, plain_errors, settings
@@ -87,17 +89,19 @@ class _BaseSession:
         return target.backbone or asked or self.settings.backbone
 
     def _train(self, cache: BackboneCache, name: str, epochs: int | None) -> BaseResult:
-        backbone = cache.pretrained(name)
-        config = base_config(backbone, epochs)
-        reader = ImageReader(backbone, trunk_for(cache, backbone, config), max_pixels=self.settings.max_pixels)
-        files = sum(len(folder.files) for folder in self.folders)
         make_home(self.settings.home)
-        self._print(f"reading {_counted(files, 'file')} of {_counted(len(self.folders), 'class', 'classes')}")
-        with counting_bar("reading", files) as advance:
-            images = read_images(self.folders, reader, self.settings.home, advance)
-        self._print(f"training on {_counted(len(images.training), 'image')}")
-        with training_bar("training") as report:
-            return train_base(self.folders, images, cache, backbone, config, report)
+        return learn_base(self.folders, cache, name, epochs, self.settings, self)
+
+    def reading(self, files: int, classes: int) -> AbstractContextManager[Advance]:
+        self._print(f"reading {_counted(files, 'file')} of {_counted(classes, 'class', 'classes')}")
+        return counting_bar("reading", files)
+
+    def training(self, images: int) -> AbstractContextManager[Report]:
+        self._print(f"training on {_counted(images, 'image')}")
+        return training_bar("training")
+
+    def check(self) -> None:
+        """A person stops it with Ctrl-C."""
 
     def _summarise(self, published: PublishedBase, result: BaseResult, seconds: float) -> None:
         held_out = len(result.guard.data) if result.guard else 0

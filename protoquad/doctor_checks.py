@@ -1,17 +1,18 @@
-"""What `protoquad doctor` checks: each check gives one finding, which says what to do if something is wrong."""
+"""What `protoquad doctor` checks of all that is stored: each check gives one finding, with what to do."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from protoquad_client.commands.findings import Finding
 from sqlalchemy.exc import DBAPIError
 
 from migrations import schema
 from protoquad import home_folder
-from protoquad.plain_errors import is_state_of_database
+from protoquad.plain_errors import is_state_of_database, sentence_of
 from protoquad.progress_bar import progress_bar
+from protoquad.ready_database import opened_database
+from protoquad.whole_files import embedded_file
 from store import catalogue, integrity, versions
 from store.database import Database, sqlite_file
 from store.settings import Settings
@@ -20,31 +21,31 @@ SHOWN = 5  # items of one kind that are named; the rest is a number
 GIGABYTE = 2**30
 LITTLE_ROOM, NO_ROOM = GIGABYTE, GIGABYTE // 10  # free disk below which to warn, and below which teaching fails soon
 
-State = Literal["ok", "warning", "problem"]
+
+def stored_findings(chosen: Settings) -> Iterator[Finding]:
+    """The home folder and the database. One that cannot be opened is a finding too."""
+    yield _home(chosen.home, sqlite_file(chosen.url))
+    yield _disk(chosen.home.absolute())
+    try:
+        file = embedded_file(chosen)
+        if file is not None:
+            yield _deleted_images(file)
+        with opened_database(chosen, may_create=False) as database:
+            yield from _database_findings(database)
+    except Exception as error:
+        sentence = sentence_of(error)
+        if sentence is None:
+            raise
+        fix = ": start it, or correct PROTOQUAD_DATABASE_URL" if isinstance(error, DBAPIError) else ""
+        yield Finding("error", "database", sentence + fix)
 
 
-@dataclass(frozen=True)
-class Finding:
-    state: State
-    what: str
-    text: str
-
-
-def home_findings(chosen: Settings) -> Iterator[Finding]:
-    file = sqlite_file(chosen.url)
-    yield _home(chosen.home, file)
-    if chosen.home.exists():
-        yield _disk(chosen.home)
-    if file is not None:
-        yield _deleted_images(file)
-
-
-def database_findings(database: Database) -> Iterator[Finding]:
+def _database_findings(database: Database) -> Iterator[Finding]:
     """The checks after the schema need this release's tables, and are skipped if it has others."""
     revision = _schema(database)
     yield _caught("pages", lambda: _pages(database))
     yield revision
-    if revision.state != "problem":
+    if revision.state != "error":
         yield _caught("references", lambda: _references(database))
         yield _caught("images", lambda: _images(database))
         yield _caught("models", lambda: _models(database))
@@ -64,6 +65,8 @@ def backbone_finding(prepared: Path) -> Finding:
             broken.append(f"{folder} ({str(error).splitlines()[0]})")
     if broken:
         return Finding("warning", "backbones", f"{_named(broken)}: delete it; the next start prepares it again")
+    if not folders:
+        return Finding("ok", "backbones", "none is prepared yet: the first start does that, which may take a minute")
     return Finding("ok", "backbones", f"{_counted(len(folders), 'prepared backbone')} in {prepared} can be read")
 
 
@@ -77,10 +80,11 @@ def _home(home: Path, file: Path | None) -> Finding:
 
 
 def _disk(home: Path) -> Finding:
-    free = shutil.disk_usage(home).free
-    text = f"{free / GIGABYTE:,.1f} GB are free where {home.absolute()} is"
+    existing = next(folder for folder in (home, *home.parents) if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    text = f"{free / GIGABYTE:,.1f} GB are free where {home} is"
     if free < LITTLE_ROOM:
-        return Finding("problem" if free < NO_ROOM else "warning", "disk", f"{text}: make room, or teaching will fail")
+        return Finding("error" if free < NO_ROOM else "warning", "disk", f"{text}: make room, or teaching will fail")
     return Finding("ok", "disk", text)
 
 
@@ -97,7 +101,7 @@ def _schema(database: Database) -> Finding:
         return Finding("ok", "schema", f"is {found}, as this release needs it")
     what = "the database is empty" if found is None else f"is {found}, this release needs {needed}"
     fix = "run `protoquad migrate`, or install the release that made it; the checks below it were left out"
-    return Finding("problem", "schema", f"{what}: {fix}")
+    return Finding("error", "schema", f"{what}: {fix}")
 
 
 def _pages(database: Database) -> Finding:
@@ -106,7 +110,7 @@ def _pages(database: Database) -> Finding:
     with database.read() as db:
         faults = integrity.damaged_pages(db)
     if faults:
-        return Finding("problem", "database", f"the file is damaged ({_named(faults)}): restore it from a backup")
+        return Finding("error", "database", f"the file is damaged ({_named(faults)}): restore it from a backup")
     return Finding("ok", "database", "the file is sound")
 
 
@@ -116,7 +120,7 @@ def _references(database: Database) -> Finding:
     if dangling:
         rows = [f"{_counted(number, 'row')} of {table}" for table, number in dangling.items()]
         return Finding(
-            "problem",
+            "error",
             "references",
             f"{_named(rows)} refer to rows that do not exist: restore the database from a backup",
         )
@@ -130,7 +134,7 @@ def _images(database: Database) -> Finding:
     if damaged:
         text = f"{len(damaged):,} of {total:,} are not what was taught ({_named(damaged)})"
         fix = "delete these classes and teach them again, or restore a backup"
-        return Finding("problem", "images", f"{text}: {fix}")
+        return Finding("error", "images", f"{text}: {fix}")
     return Finding("ok", "images", f"{_counted(total, 'image')} have the digest that was stored with them")
 
 
@@ -141,7 +145,7 @@ def _models(database: Database) -> Finding:
     if broken:
         reasons = [f"'{name}': {reason}" for name, reason in broken.items()]
         return Finding(
-            "problem", "models", f"{_named(reasons)}: activate another version, or restore the database from a backup"
+            "error", "models", f"{_named(reasons)}: activate another version, or restore the database from a backup"
         )
     return Finding("ok", "models", f"the active version of {_counted(number, 'model')} can be served")
 
@@ -177,7 +181,7 @@ def _caught(what: str, check: Callable[[], Finding]) -> Finding:
     except DBAPIError as error:
         if not is_state_of_database(error):
             raise
-        return Finding("problem", what, f"cannot be read ({error.orig}): restore the database from a backup")
+        return Finding("error", what, f"cannot be read ({error.orig}): restore the database from a backup")
 
 
 def _named(things: Sequence[str]) -> str:

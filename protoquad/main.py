@@ -1,6 +1,7 @@
 """The `protoquad` command. A sub-command is imported only when it is used: importing torch alone takes two seconds.
 
-Other distributions add commands with an entry point in the group `protoquad.commands`; `protoquad-bench` adds `bench`.
+The commands of the client are commands of this one too. Other distributions add some with an entry point in the group
+`protoquad.commands`; `protoquad-bench` adds `bench`.
 """
 
 import os
@@ -12,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from protoquad import client_commands
 from protoquad.quick_imports import quick_imports
 
 COMMANDS = {
@@ -19,9 +21,11 @@ COMMANDS = {
     "worker": "protoquad.worker_command:worker",
     "worker-alive": "protoquad.worker_alive_command:worker_alive",
     "base": "protoquad.base_command:base",
+    "folders": "protoquad.folders_command:folders",
     "backup": "protoquad.backup_command:backup",
     "export": "protoquad.archive_commands:export",
     "import": "protoquad.archive_commands:import_",
+    "export-edge": "protoquad.export_edge_command:export_edge",
     "backbones": "protoquad.backbones_command:backbones",
     "doctor": "protoquad.doctor_command:doctor",
     "migrate": "protoquad.worker_command:migrate",
@@ -32,11 +36,14 @@ ENTRY_POINTS = "protoquad.commands"
 
 class _LazyGroup(TyperGroup):
     def list_commands(self, _: Any) -> list[str]:
-        return [*COMMANDS, *sorted(entry_points(group=ENTRY_POINTS).names - COMMANDS.keys())]
+        own = [*COMMANDS, *client_commands.NAMES]
+        return [*own, *sorted(entry_points(group=ENTRY_POINTS).names - set(own))]
 
     def get_command(self, _: Any, name: str) -> Any:
         if name in COMMANDS:
             return _own_command(name)
+        if name in client_commands.NAMES:
+            return client_commands.ClientCommand(name)
         return next((_command(name, point.load()) for point in entry_points(group=ENTRY_POINTS, name=name)), None)
 
 

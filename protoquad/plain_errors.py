@@ -23,22 +23,28 @@ class Refused(Exception):
 def plain_errors(stopped: str = "stopped") -> Iterator[None]:
     try:
         yield
-    except (Refused, ProtoquadError, StoreError, Busy, ArgumentError, ValueError) as error:
-        _say(str(error))
-        raise typer.Exit(2) from error
-    except DBAPIError as error:
-        if not is_state_of_database(error):
+    except Exception as error:
+        sentence = sentence_of(error)
+        if sentence is None:
             raise
-        _say(f"the database cannot be reached: {_first_line(error.orig)}")
-        raise typer.Exit(2) from error
-    except OSError as error:
-        if error.strerror is None:  # not of the file system: a library that does not load, for instance
-            raise
-        _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+        _say(sentence)
         raise typer.Exit(2) from error
     except KeyboardInterrupt:
         Console(stderr=True).print(stopped, highlight=False)
         raise typer.Exit(130) from None
+
+
+def sentence_of(error: Exception) -> str | None:
+    """What a user can put right, as a sentence; None for what nobody foresaw, which keeps its traceback."""
+    if isinstance(error, Refused | ProtoquadError | StoreError | Busy | ArgumentError | ValueError):
+        return str(error)
+    if isinstance(error, DBAPIError) and is_state_of_database(error):
+        return f"the database cannot be reached: {_first_line(error.orig)}"
+    if isinstance(error, BrokenPipeError):  # the reader of the output has what it wants: typer ends without a word
+        return None
+    if isinstance(error, OSError) and error.strerror is not None:  # else not of the file system: a missing library
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return None
 
 
 def is_state_of_database(error: DBAPIError) -> bool:

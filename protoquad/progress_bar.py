@@ -26,8 +26,8 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def counting_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """The callback takes the number of items just done."""
+def counting_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """The callback takes the number of items just done; without a total nobody knows how many there are."""
     with _bar(MofNCompleteColumn()) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)

@@ -23,6 +23,7 @@ from service.auth import is_loopback
 from store import api_keys
 from store.database import Database, sqlite_file
 from store.settings import Settings
+from tracing.export import exporting
 
 log = structlog.get_logger()
 
@@ -50,6 +51,7 @@ def serve(
             with quick_imports():  # torch is among them: whoever is refused has not waited for it
                 from service.app import create_app
                 from service.server import Server
+            stack.enter_context(exporting(chosen.otlp_endpoint, "protoquad"))
             if chosen.own_worker:
                 stack.enter_context(WorkerProcess(chosen))
             for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,6 +13,7 @@ from protoquad.plain_errors import plain_errors, settings
 from protoquad.quick_imports import quick_imports
 from protoquad.ready_database import opened_database
 from store.database import sqlite_file
+from tracing.export import exporting
 
 log = structlog.get_logger()
 
@@ -38,7 +39,8 @@ def worker(
             with quick_imports():
                 from workers.loop import work  # after the environment is settled: torch reads it when it is imported
 
-            work(database, chosen, parent=parent)
+            with exporting(chosen.otlp_endpoint, "protoquad-worker"):
+                work(database, chosen, parent=parent)
 
 
 def migrate() -> None:

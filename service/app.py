@@ -28,12 +28,16 @@ from service import errors
 from service.app_context import AppContext
 from service.auth import KeyRing
 from service.dependencies import named_model
+from service.engine_spans import watch_batch
+from service.inference_protocol import routes as inference_protocol
+from service.inference_protocol.errors import ProtocolErrors
 from service.limits import BodyLimit
 from service.metrics import Metrics
 from service.request_middleware import RequestMiddleware
 from service.routes import (
     about,
     archives,
+    base,
     classes,
     events,
     health,
@@ -45,12 +49,14 @@ from service.routes import (
     sessions,
     shots,
     versions,
+    webhooks,
 )
 from store import catalogue
 from store.catalogue import DEFAULT
 from store.database import Database
 from store.errors import NameTaken
 from store.settings import Settings
+from tracing.spans import tracer
 
 log = structlog.get_logger()
 
@@ -77,6 +83,8 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
         description=DESCRIPTION,
         lifespan=_lifespan,
         generate_unique_id_function=_operation_id,
+        # Its own spans would hold query strings, and its logs the texts of errors; ours do not (`tracing`).
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.settings, app.state.database = settings, database
     app.state.keyring = KeyRing(database)
@@ -85,15 +93,17 @@ def create_app(settings: Settings, database: Database) -> FastAPI:
     app.add_middleware(
         BodyLimit,
         max_bytes=settings.max_request_bytes,
+        zip_bytes=settings.max_zip_bytes,
         seconds=settings.body_seconds,
         all_bytes=settings.max_bodies_bytes,
     )
+    app.add_middleware(ProtocolErrors)  # outside the limits, so that what they refuse passes it too
     app.add_middleware(RequestMiddleware, metrics=app.state.metrics)
     # Most requests are predictions: their route comes first.
-    for resource in (predict, classes, shots, sessions, measurements, versions, events, inbox):
+    for resource in (predict, classes, shots, sessions, measurements, versions, events, inbox, base, webhooks):
         app.include_router(resource.router)
         app.include_router(resource.router, prefix="/models/{model}", dependencies=[Depends(named_model)])
-    for shared in (archives, models, keys, about, health, console):
+    for shared in (archives, models, keys, about, health, inference_protocol, console):
         app.include_router(shared.router)
     _answer_document(app)
     return app
@@ -132,6 +142,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         polling.cancel()
         await run_sync(context.predictor.close)
         await run_sync(context.notifier.close)
+        await run_sync(context.webhooks.close)
         if context.capture is not None:
             await run_sync(context.capture.close)
 
@@ -156,6 +167,7 @@ def _make_context(app: FastAPI) -> AppContext:
         max_pixels=settings.max_pixels,
         parallelism=_parallelism(backbones),
         on_batch=metrics.batched,
+        watch_batch=None if tracer() is None else watch_batch,
     )
     metrics.queue_images.set_function(lambda: predictor.queued)
     with database.read() as db:

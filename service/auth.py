@@ -5,8 +5,8 @@ address. A web page from elsewhere, loaded in a browser on this machine, is reco
 Origin or Sec-Fetch-Site (a request across sites), and a proxy by the headers that it adds. The first key ends open
 access for good: once all keys are revoked, nobody has access until a new key is made.
 
-These need no key: /livez and /readyz, which proxies and orchestrators check; the console (/, /console and /samples),
-/docs, /openapi.json and /docs-assets, which are the same in every installation.
+These need no key: /livez, /readyz and /v2/health, which proxies and orchestrators check; the console (/, /console and
+/samples), /docs, /openapi.json and /docs-assets, which are the same in every installation.
 """
 
 import ipaddress

@@ -23,10 +23,12 @@ from learners.blobs import to_blob
 from learners.version_loader import LoadedVersion
 from store import samples
 from store.database import Database
+from store.models import ModelId
 from store.samples import Bounds, NewSample
 from store.settings import Settings
 
 QUEUED = 128  # images that wait to be written
+BURST = 100  # images that may come at once before the rate counts
 AT_ONCE = 64  # written in one transaction
 SECONDS_TO_GATHER = 0.2  # a transaction costs more than the images in it
 UNCERTAIN = 0.3  # margin between the two most probable classes, below which an answer is uncertain
@@ -44,6 +46,23 @@ class _Offered:
     prediction: SeenPrediction
 
 
+class _Allowance:
+    """So many images a second. Writing more would slow predictions down, and soon push each other out of the inbox."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate, self._burst = rate, burst
+        self._left, self._at = float(burst), time.monotonic()
+
+    def spend(self) -> None:
+        """For one image. Raises queue.Full if it has to be left out."""
+        moment = time.monotonic()
+        self._left = min(self._burst, self._left + self._rate * (moment - self._at))
+        self._at = moment
+        if self._left < 1:
+            raise queue.Full
+        self._left -= 1
+
+
 class Capture:
     """For one process; several do not share ids, because each adds random bits to the time."""
 
@@ -52,6 +71,7 @@ class Capture:
         self.mode = settings.capture
         self._bounds = Bounds(settings.capture_images, settings.capture_bytes, settings.capture_days)
         self._counter = counter
+        self._allowance = _Allowance(settings.capture_rate, BURST)
         self._queue: queue.Queue[_Offered | None] = queue.Queue(QUEUED)
         self._last = 0
         self._thread = threading.Thread(target=self._write_forever, name="capture", daemon=True)
@@ -73,6 +93,7 @@ class Capture:
             return None
         own_id = self._next_id()
         try:
+            self._allowance.spend()
             self._queue.put_nowait(_Offered(own_id, version, upload, prediction))
         except queue.Full:
             self._counter.labels("dropped").inc()
@@ -100,17 +121,17 @@ class Capture:
                 except queue.Empty:
                     break
             offered = [one for one in some if one is not None]
-            self._write(offered)
+            for model_id in {one.version.model_id for one in offered}:
+                self._write(model_id, [one for one in offered if one.version.model_id == model_id])
             if len(offered) < len(some):
                 return
 
-    def _write(self, offered: Sequence[_Offered]) -> None:
+    def _write(self, model_id: ModelId, offered: Sequence[_Offered]) -> None:
+        """In a transaction for each model: one that was deleted meanwhile costs the others nothing."""
         try:
             with self._database.write() as db:
-                for one in offered:
-                    samples.add(db, _new_sample(one))
-                for model_id in {one.version.model_id for one in offered}:
-                    samples.enforce(db, model_id, self._bounds)
+                samples.add(db, [_new_sample(one) for one in offered])
+                samples.enforce(db, model_id, self._bounds)
         except Exception as error:  # the model was deleted, the database is away, the disk is full
             log.warning("samples dropped", number=len(offered), kind=type(error).__name__)
             self._counter.labels("dropped").inc(len(offered))

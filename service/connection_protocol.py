@@ -21,7 +21,7 @@ from service.connection_limits import RESERVED, SECONDS_TO_CLOSE, Waiting
 from service.connections import Connections
 from service.problems import MEDIA_TYPE, Problem
 
-HEALTH = frozenset({"/livez", "/readyz"})
+HEALTH = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
 MAX_HEAD = 32 * 1024  # bytes: a key, some cookies and the headers of a few proxies take a tenth of it
 MAX_PIPELINED = 8  # requests sent ahead on one connection
 _OF_UPGRADES = frozenset({b"upgrade", b"connection", b"http2-settings"})

@@ -11,6 +11,7 @@ from fastapi import Depends, Header, Path, Query, Request
 
 from service.app_context import AppContext
 from service.problems import Problem
+from service.request_span import MODEL
 from store.catalogue import DEFAULT
 from store.class_pages import Sort, Wanted
 from store.names import model_name
@@ -40,7 +41,8 @@ def model_of(request: Request) -> str:
 
 
 async def chosen_model(request: Request) -> str:
-    return model_of(request)
+    model = request.scope[MODEL] = model_of(request)
+    return model
 
 
 async def cursor(

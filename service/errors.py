@@ -20,6 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from core.errors import ImageError, UnknownBackbone
 from engine.errors import Overloaded, UnusableImages
 from engine.single_flight import Busy
+from learners.base_folder import FolderError
+from learners.base_zip import UnusableZip
 from service.problems import (
     CLIENT_GONE,
     RETRY_SECONDS,
@@ -48,6 +50,8 @@ _ANSWERS: dict[type[Exception], _Answer] = {
     ImageError: _Answer(422, "invalid-image", "An image cannot be used"),
     UnusableImages: _Answer(422, "invalid-image", "An image cannot be used"),
     UnknownBackbone: _Answer(422, "unknown-backbone", "There is no such backbone"),
+    FolderError: _Answer(422, "invalid-folder", "The folder cannot be learned from"),
+    UnusableZip: _Answer(422, "invalid-zip", "The zip cannot be learned from"),
     UnusableName: _Answer(422, "invalid-name", "The name cannot be used"),
     KeyReused: _Answer(422, "idempotency-key-reused", "The idempotency key belongs to another request"),
     NotThere: _Answer(404, "not-found", "It does not exist"),

@@ -18,6 +18,7 @@ from service.request_middleware import request_id
 
 MEGABYTE = 1024 * 1024
 SMALL_BODY = 64 * 1024  # bytes of a body without images
+ZIP_ROUTE = "/base"  # how the paths end that take a zip
 _BODY = "protoquad.body"  # in the scope of a request
 _CLOSE = {"Connection": "close"}  # the rest of a body that nobody reads follows on this connection
 
@@ -27,6 +28,13 @@ def expect_images(request: Request) -> None:
     body: _Body | None = request.scope.get(_BODY)
     if body is not None:
         body.expect_images()
+
+
+def expect_zip(request: Request) -> None:
+    """Allow the body to be as large as a zip; it goes to disk, so it takes nothing of the budget of all bodies."""
+    body: _Body | None = request.scope.get(_BODY)
+    if body is not None:
+        body.expect_zip()
 
 
 class Budget:
@@ -60,12 +68,14 @@ class BodyLimit:
         max_bytes: int,
         seconds: float,
         *,
+        zip_bytes: int = 0,
         all_bytes: int = 2**62,
         small_bytes: int = SMALL_BODY,
         linger: float = 2.0,
     ) -> None:
         self.app = app
         self.max_bytes = max_bytes
+        self.zip_bytes = zip_bytes
         self.seconds = seconds
         self.small_bytes = min(small_bytes, max_bytes)
         self.budget = Budget(all_bytes)
@@ -124,13 +134,17 @@ class _Body:
         digits = min(lengths).lstrip(b"0") or b"0"
         self._announced = int(digits[:20])  # enough digits to know that it is too large
         self._whole = self._whole and self._announced == 0
-        if self._announced > self._limits.max_bytes:
-            self.refusal = _too_large(self._limits.max_bytes)
+        most = self._limits.zip_bytes if scope["path"].endswith(ZIP_ROUTE) else self._limits.max_bytes
+        if self._announced > most:
+            self.refusal = _too_large(most)
 
     def expect_images(self) -> None:
         self._allowed = self._limits.max_bytes
         self._budgeted = True
         self._take(self._announced or 0)
+
+    def expect_zip(self) -> None:
+        self._allowed = self._limits.zip_bytes
 
     def _take(self, count: int) -> None:
         if not self._limits.budget.take(count):

@@ -75,6 +75,9 @@ class Metrics:
         self.samples = Counter(
             "protoquad_captured_samples", "Images for the inbox, stored or dropped.", ["outcome"], registry=registry
         )
+        self.deliveries = Counter(
+            "protoquad_webhook_deliveries", "Attempts to deliver to a webhook.", ["outcome"], registry=registry
+        )
         self._models: set[str] = set()  # those that appear as a label
         if database is not None:
             registry.register(_SessionCollector(database, cache, patience, _SessionAges(clock)))

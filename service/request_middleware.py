@@ -16,8 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.metrics import Metrics
 from service.problems import CLIENT_GONE
+from service.request_span import QUIET, request_span
+from tracing.spans import tracer
 
-QUIET = frozenset({"/livez", "/readyz", "/metrics"})  # machines ask for these every few seconds
 UNMATCHED = "unmatched"
 HEADER = b"x-request-id"
 _random = random.Random()  # ids must differ, but may be guessed
@@ -56,6 +57,7 @@ class RequestMiddleware:
         structlog.contextvars.clear_contextvars()  # a connection's context may hold those of an earlier request
         structlog.contextvars.bind_contextvars(request_id=exchange.id)
         _notes.set(exchange.notes)
+        span = None if (current := tracer()) is None else request_span(current, scope, exchange.notes)
         try:
             await self.app(scope, exchange.receive, exchange.send)
         except BaseException as error:
@@ -65,6 +67,8 @@ class RequestMiddleware:
             status = exchange.status or CLIENT_GONE
             self.metrics.answered(scope["method"], route_template(scope), status, exchange.seconds())
             exchange.log()
+            if span is not None:
+                span.end(route_template(scope), status, exchange.stream_began)
 
 
 class _Exchange:
@@ -75,7 +79,7 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._began = time.perf_counter()
-        self._stream_began: float | None = None
+        self.stream_began: float | None = None
         self._bytes_in = 0
         self.status: int | None = None
         given = next((value for name, value in scope["headers"] if name == HEADER), b"")
@@ -95,7 +99,7 @@ class _Exchange:
             headers = message.get("headers", ())
             self.status = self.status or message["status"]
             if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers):
-                self._stream_began = time.perf_counter()
+                self.stream_began = time.perf_counter()
             message["headers"] = [*headers, (HEADER, self.id.encode())]
         await self._send(message)
 
@@ -107,7 +111,7 @@ class _Exchange:
 
     def seconds(self) -> float:
         """How long the answer took; of an event stream, which lasts as long as its reader likes, until it began."""
-        return (self._stream_began or time.perf_counter()) - self._began
+        return (self.stream_began or time.perf_counter()) - self._began
 
     def log(self) -> None:
         facts = self.notes | {

@@ -102,6 +102,9 @@ _FACTS = ("id", "kind", "filename", "created_at", "bytes", "sha256")
 
 class SessionBody(BaseModel):
     id: int = Field(examples=[3])
+    kind: Literal["incremental", "base"] = Field(
+        "incremental", description="incremental: refines what was taught; base: learns a zip or a folder."
+    )
     status: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     verdict: Literal["promoted", "rejected"] | None = Field(description="Of the gate, once the session has succeeded.")
     reason: str | None

@@ -19,10 +19,12 @@ from learners.stored_images import VIEWS_AT_ONCE, encoded, stored_encoded, views
 from learners.taught_answer import Idempotency, Outcome
 from learners.teaching import Lesson, Teaching
 from learners.version_loader import LoadedVersion
+from service.engine_spans import watch_of_request
 from service.problems import Problem
 from service.uploads import Upload
 from store.errors import LimitReached, NameTaken
 from store.models import ClassRow, Version
+from tracing.spans import span
 
 Also = Callable[[Session], None]
 
@@ -146,13 +148,15 @@ class Teacher:
         def load(upload: Upload) -> EncodedImage:
             return encoded(upload.data, framing, augmented, max_pixels, keep_small_form=True)
 
-        return await asyncio.wrap_future(self.predictor.decoder.decode_uploads(uploads, load))
+        with span("decode", images=len(uploads)):
+            return await asyncio.wrap_future(self.predictor.decoder.decode_uploads(uploads, load))
 
     async def _decode_stored(self, keys: Sequence[int], framing: Framing, augmented: int) -> list[DecodedImage]:
         def load(key: int) -> EncodedImage:
             return stored_encoded(self.teaching.stored_shot(key), framing, augmented)
 
-        return await asyncio.wrap_future(self.predictor.decoder.decode(keys, load))
+        with span("decode", images=len(keys)):
+            return await asyncio.wrap_future(self.predictor.decoder.decode(keys, load))
 
 
 async def _idempotency(key: str | None, verb: str, subject: str, uploads: Sequence[Upload]) -> Idempotency | None:
@@ -182,7 +186,8 @@ class _Features:
         """Without a thread that waits."""
         if not self.images:
             return
-        parts = [await asyncio.wrap_future(self.predictor.features(network, some)) for some in self._steps()]
+        watch = watch_of_request(len(self.images))
+        parts = [await asyncio.wrap_future(self.predictor.features(network, some, watch)) for some in self._steps()]
         self._known[network] = self._joined(parts)
 
     def under(self, network: Network) -> Tensor:

@@ -16,7 +16,7 @@ from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, LargeB
 from sqlalchemy.types import TypeEngine
 
 from store.archive_file import Flaw
-from store.models import Moment
+from store.table_base import Moment
 
 LARGEST_JSON = 2 * 2**20  # bytes: a rollback lists the classes that it left out, a hundred thousand at most
 DEEPEST_JSON = 20

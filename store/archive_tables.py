@@ -18,7 +18,10 @@ from store.row_progress import Progress
 from store.settings import Settings
 
 TABLES: dict[str, Table] = dict(Base.metadata.tables)
-NOT_EXPORTED = ("sessions", "session_events", "api_keys", "idempotency_keys", "measurements", "samples")
+NOT_EXPORTED = (
+    *("sessions", "session_events", "zip_parts", "api_keys", "idempotency_keys", "measurements", "samples"),
+    *("webhooks", "deliveries"),
+)
 MOST_HELD_OUT = 2**16  # distances of one class
 BYTES_OF_A_ROW = 64 * 1024  # without its large values
 ROWS_BETWEEN_REPORTS = 50

@@ -1,62 +1,29 @@
 """The tables. What a model knows is written once and never changed; only heads, states and leases change."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NewType
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     CheckConstraint,
-    DateTime,
-    Dialect,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
     Integer,
-    LargeBinary,
-    MetaData,
     String,
     Text,
-    TypeDecorator,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
+from sqlalchemy.orm import Mapped, declared_attr, mapped_column
+
+from store.table_base import Base as Base  # whoever imports it from here gets it with all tables
+from store.table_base import Id
 
 ModelId = NewType("ModelId", int)
 SessionId = NewType("SessionId", int)
 VersionNumber = NewType("VersionNumber", int)
 
 LONGEST_NAME = 200
-
-_Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite assigns ids only in a plain INTEGER column
-
-
-class Moment(TypeDecorator[datetime]):
-    """A time in UTC: SQLite would drop the time zone, PostgreSQL would answer in the server's."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        return value.astimezone(UTC) if value else None
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-class Base(DeclarativeBase):
-    metadata = MetaData(
-        naming_convention={  # so that a migration can name the constraints that it drops
-            "ix": "ix_%(column_0_N_label)s",
-            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-            "ck": "ck_%(table_name)s_%(constraint_name)s",
-            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
-    type_annotation_map = {datetime: Moment, dict[str, Any]: JSON, bytes: LargeBinary}  # noqa: RUF012
 
 
 def _unique_where(condition: str, name: str, *columns: str) -> Index:
@@ -74,7 +41,7 @@ class Model(Base):
     __tablename__ = "models"
     __table_args__ = ({"sqlite_autoincrement": True},)  # an id is never used again: caches outlive a deleted model
 
-    id: Mapped[ModelId] = mapped_column(_Id, primary_key=True)
+    id: Mapped[ModelId] = mapped_column(Id, primary_key=True)
     name: Mapped[str] = mapped_column(String(LONGEST_NAME), unique=True)
     backbone: Mapped[str] = mapped_column(String(200))
     head: Mapped[VersionNumber] = mapped_column(Integer)  # the version that is served
@@ -110,7 +77,7 @@ class _ImageColumns:
     def __table_args__(cls) -> tuple[ForeignKeyConstraint, Index]:  # noqa: N805
         return _of_class(), Index(None, "model_id", "class_id")
 
-    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
     model_id: Mapped[ModelId] = mapped_column(BigInteger)
     class_id: Mapped[int] = mapped_column(Integer)
     sha256: Mapped[str] = mapped_column(String(64))
@@ -136,7 +103,7 @@ class GuardImage(_ImageColumns, Base):
 
 
 class SessionRow(Base):
-    """An incremental session: a job, its lease, and its outcome."""
+    """A session: a job, its lease, and its outcome."""
 
     __tablename__ = "sessions"
     __table_args__ = (
@@ -145,12 +112,12 @@ class SessionRow(Base):
         Index(None, "status", "ready_at"),
         # The database itself ensures that one session of a model runs at a time.
         _unique_where("status = 'running'", "uq_sessions_running", "model_id"),
-        # A burst of teaching joins the session that waits.
-        _unique_where("status = 'queued'", "uq_sessions_queued", "model_id"),
+        # A burst of teaching joins the session that waits; a base session waits by itself.
+        _unique_where("status = 'queued'", "uq_sessions_queued", "model_id", "kind"),
         {"sqlite_autoincrement": True},  # an id is never used again, or an old attempt could match another session
     )
 
-    id: Mapped[SessionId] = mapped_column(_Id, primary_key=True)
+    id: Mapped[SessionId] = mapped_column(Id, primary_key=True)
     model_id: Mapped[ModelId] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"))
     status: Mapped[str] = mapped_column(String(20))
     attempt: Mapped[int] = mapped_column(Integer, default=0)  # only the newest attempt may write
@@ -169,6 +136,19 @@ class SessionRow(Base):
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     queue: Mapped[str] = mapped_column(String(20), server_default="cpu")  # which workers may take it
+    traceparent: Mapped[str | None] = mapped_column(String(55))  # of the request that queued it, as W3C writes it
+    kind: Mapped[str] = mapped_column(String(20), server_default="incremental", default="incremental")  # or base
+    task: Mapped[dict[str, Any] | None]  # of a base session: where its images are, and how long to train
+
+
+class ZipPart(Base):
+    """A piece of the zip that a base session will learn from; deleted when the session is over."""
+
+    __tablename__ = "zip_parts"
+
+    session_id: Mapped[SessionId] = mapped_column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)  # from 0
+    data: Mapped[bytes]
 
 
 class SessionEvent(Base):
@@ -177,7 +157,7 @@ class SessionEvent(Base):
     __tablename__ = "session_events"
     __table_args__ = (Index(None, "session_id", "id"),)
 
-    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
     session_id: Mapped[SessionId] = mapped_column(ForeignKey("sessions.id", ondelete="CASCADE"))
     event: Mapped[str] = mapped_column(String(20))
     data: Mapped[dict[str, Any]]
@@ -258,7 +238,7 @@ class Measurement(Base):
         Index(None, "model_id", "version"),
     )
 
-    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
     model_id: Mapped[ModelId] = mapped_column(BigInteger)
     version: Mapped[VersionNumber] = mapped_column(Integer)
     class_id: Mapped[int] = mapped_column(Integer)  # that the image is of
@@ -316,3 +296,41 @@ class IdempotencyKey(Base):
     answer: Mapped[dict[str, Any]]
     session_id: Mapped[SessionId | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class Webhook(Base):
+    """An address that is told of events of a model. Its row is also the lease under which one delivery is made."""
+
+    __tablename__ = "webhooks"
+    __table_args__ = (CheckConstraint("status IN ('active', 'disabled')", name="status"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    model_id: Mapped[ModelId] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), index=True)
+    url: Mapped[str] = mapped_column(Text)
+    events: Mapped[str] = mapped_column(String(200))  # separated by spaces
+    secret: Mapped[str] = mapped_column(String(100))  # not a digest: deliveries are signed with it
+    status: Mapped[str] = mapped_column(String(20), default="active")
+    reason: Mapped[str | None] = mapped_column(Text)  # why it is disabled
+    claims: Mapped[int] = mapped_column(Integer, default=0)  # only the newest one may write a result
+    lease_until: Mapped[datetime | None]  # while a process makes a delivery
+    failing_since: Mapped[datetime | None]  # of the first failure after the last success
+    delivered: Mapped[int] = mapped_column(Integer, default=0)
+    given_up: Mapped[int] = mapped_column(Integer, default=0)  # deliveries whose last attempt has failed
+    last_delivery: Mapped[dict[str, Any] | None]  # the result of the newest attempt
+    full_at: Mapped[datetime | None]  # when it was last told that the inbox is full
+    created_at: Mapped[datetime]
+
+
+class Delivery(Base):
+    """An event on its way to a webhook, written with what it tells of; deleted when it has arrived."""
+
+    __tablename__ = "deliveries"
+    __table_args__ = (Index(None, "webhook_id", "due_at"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)  # the same in every attempt
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"))
+    type: Mapped[str] = mapped_column(String(40))
+    body: Mapped[str] = mapped_column(Text)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    due_at: Mapped[datetime] = mapped_column(index=True)
+    created_at: Mapped[datetime]

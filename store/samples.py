@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
+from store import catalogue, outbox
 from store.classes import digest
 from store.database import batched, images_erased, now
 from store.errors import NotThere
@@ -58,9 +59,9 @@ class Bounds:
     days: float
 
 
-def add(db: Session, sample: NewSample) -> None:
-    values = {**sample.__dict__, "sha256": digest(sample.data), "created_at": now(db)}
-    db.execute(insert(Sample).values(values))
+def add(db: Session, new: Sequence[NewSample]) -> None:
+    moment = now(db)
+    db.execute(insert(Sample), [{**one.__dict__, "sha256": digest(one.data), "created_at": moment} for one in new])
 
 
 def enforce(db: Session, model_id: ModelId, bounds: Bounds) -> int:
@@ -73,6 +74,8 @@ def enforce(db: Session, model_id: ModelId, bounds: Bounds) -> int:
     number, length, first = db.execute(found.where(Sample.model_id == model_id)).one()
     if number <= bounds.images and length <= bounds.bytes and (first is None or first >= oldest):
         return 0
+    if number > bounds.images or length > bounds.bytes:
+        _tell(db, model_id, number, length)
     rows = select(Sample.id, size, Sample.created_at).where(Sample.model_id == model_id).order_by(Sample.id.desc())
     most, most_bytes = bounds.images - bounds.images // 20, bounds.bytes - bounds.bytes // 20
     gone, total = [], 0
@@ -81,6 +84,13 @@ def enforce(db: Session, model_id: ModelId, bounds: Bounds) -> int:
         if place >= most or total > most_bytes or created_at < oldest:
             gone.append(own_id)
     return _delete(db, model_id, gone)
+
+
+def _tell(db: Session, model_id: ModelId, images: int, length: int) -> None:
+    """Webhooks hear that images leave the inbox before somebody has looked at them."""
+    model = catalogue.find_by_id(db, model_id)
+    if model is not None:
+        outbox.add(db, model, "inbox.full", {"images": images, "bytes": length})
 
 
 def everything(db: Session, model_id: ModelId) -> list[SampleFacts]:

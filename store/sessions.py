@@ -12,30 +12,46 @@ from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from store import zip_parts
 from store.database import now
 from store.errors import Conflict, LeaseLost, NotThere
 from store.models import Model, ModelId, SessionEvent, SessionId, SessionRow
 
 ANYWHERE = "cpu"  # the queue that every worker reads
+INCREMENTAL = "incremental"
 KEPT_EVENTS = 100  # the newest sessions of a model whose events are kept
 FINISHED = ("succeeded", "failed", "cancelled")
 LONGEST_LEASE = timedelta(minutes=10)  # or ten times a worker's own, if that is longer
 
 
 def enqueue(
-    db: Session, model: Model, *, delay: float, patience: float, queue: str = ANYWHERE, request_id: str | None = None
+    db: Session,
+    model: Model,
+    *,
+    delay: float,
+    patience: float,
+    queue: str = ANYWHERE,
+    request_id: str | None = None,
+    traceparent: str | None = None,
 ) -> SessionRow:
-    """The model's queued session, created if there is none; the caller holds the model's lock.
+    """The model's queued incremental session, created if there is none; the caller holds the model's lock.
 
     Each call postpones the start by `delay` seconds, at most until `patience` seconds after the first call.
     """
     moment = now(db)
     ready = moment + timedelta(seconds=delay)
-    waiting = select(SessionRow).where(SessionRow.model_id == model.id, SessionRow.status == "queued")
+    own = (SessionRow.model_id == model.id, SessionRow.kind == INCREMENTAL)
+    waiting = select(SessionRow).where(*own, SessionRow.status == "queued")
     queued = db.scalars(waiting.with_for_update()).one_or_none()
     if queued is None:
         queued = SessionRow(
-            model_id=model.id, status="queued", queue=queue, ready_at=ready, request_id=request_id, created_at=moment
+            model_id=model.id,
+            status="queued",
+            queue=queue,
+            ready_at=ready,
+            request_id=request_id,
+            traceparent=traceparent,
+            created_at=moment,
         )
         db.add(queued)
     else:
@@ -195,6 +211,8 @@ def _end(db: Session, row: SessionRow, status: str, outcome: dict[str, Any]) -> 
     for name, value in outcome.items():
         setattr(row, name, value)
     db.flush()
+    if row.kind != INCREMENTAL:
+        zip_parts.erase(db, row.id)
     _add_event(db, row.id, status, outcome)
     _forget_old_events(db, row.model_id)
 

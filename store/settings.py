@@ -1,6 +1,7 @@
 """Settings: environment variables with the prefix PROTOQUAD_, each with its description."""
 
 import re
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,10 @@ DATABASE = "protoquad.db"  # the embedded one, in the home folder
 MEGABYTE = 1024 * 1024
 POSTGRESQL = {"postgres", "postgresql", "postgresql+psycopg"}
 MEMORY = (None, "", ":memory:")  # SQLite without a file: every connection would have a database of its own
+OTLP = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 BROKER = re.compile(r"rediss?://([^@/?#]*@)?(\[[0-9a-fA-F:.]+\]|[^:@/?#\[\]]+)(:[0-9]{1,5})?(/[0-9]*)?(\?[^#]*)?")
+
+Network = IPv4Network | IPv6Network
 
 
 class Settings(BaseSettings):
@@ -32,6 +36,9 @@ class Settings(BaseSettings):
     home: Path = Field(Path(".protoquad"), description="Folder of the embedded database and of caches.")
     database_url: str = Field("", description="PostgreSQL (postgresql://…); empty: SQLite in the home folder.")
     cache: Path | None = Field(None, description="Folder of compiled backbones; unset: `backbones` in the home folder.")
+    scratch: Path | None = Field(
+        None, description="Folder with room for the images of a base session while it runs; unset: the home folder."
+    )
     weights: Path | None = Field(
         None,
         description="Folder of weight files, each named as its network (`resnet18.pth`); before packages and hubs.",
@@ -54,6 +61,13 @@ class Settings(BaseSettings):
     # What a caller may send
     max_request_bytes: PositiveInt = Field(
         100 * MEGABYTE, description="Most bytes of one request, counted as they arrive: 64 photographs of 1.5 MB."
+    )
+    max_zip_bytes: PositiveInt = Field(
+        256 * MEGABYTE,
+        description="Most bytes of a zip for a base session, packed and unpacked: 2,500 photographs of 100 KB.",
+    )
+    base_folders: str = Field(
+        "", description="Folders that `POST /base` may learn from, as /data/birds:/data/cars; empty: none."
     )
     max_pixels: PositiveInt = Field(50_000_000, description="Most pixels of one image, read from its header.")
     max_images: PositiveInt = Field(64, description="Most images in one prediction.")
@@ -79,9 +93,26 @@ class Settings(BaseSettings):
     capture: Literal["off", "unknown", "uncertain", "all"] = Field(
         "off", description="Which predicted images are kept for the inbox, for people to look at and to teach with."
     )
+    capture_rate: PositiveFloat = Field(
+        10.0, description="Most images a second that a process sends to the inbox, after a first 100."
+    )
     capture_images: PositiveInt = Field(1000, description="Most images in the inbox of a model; the oldest go first.")
     capture_bytes: PositiveInt = Field(256 * MEGABYTE, description="Most bytes of the images in the inbox of a model.")
     capture_days: PositiveFloat = Field(30.0, description="Days after which an image leaves the inbox.")
+
+    # What it tells others
+    webhook_networks: str = Field(
+        "",
+        description="Networks that webhooks may reach although they are private, also without TLS, as "
+        "10.0.0.0/8,127.0.0.1; empty: public addresses over https only.",
+    )
+    webhook_seconds: float = Field(15.0, gt=0, le=60, description="Seconds in which a webhook's receiver must answer.")
+    otlp_endpoint: str = Field(
+        "",
+        description="OpenTelemetry collector (http://…:4318) that gets traces, also as `OTEL_EXPORTER_OTLP_ENDPOINT`; "
+        "empty: there are no traces.",
+        validation_alias=AliasChoices("PROTOQUAD_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+    )
 
     # How sessions run
     session_delay: float = Field(
@@ -127,6 +158,28 @@ class Settings(BaseSettings):
             raise ValueError(f"there is no queue {', '.join(sorted(unknown))}; the queues are cpu and gpu")
         return ",".join(named)
 
+    @field_validator("webhook_networks")
+    @classmethod
+    def _networks(cls, value: str) -> str:
+        _parsed_networks(value)
+        return value
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        """The error does not repeat the URL: it may contain a password."""
+        if value and not OTLP.fullmatch(value):
+            raise ValueError("it does not have the form http://host:port or https://host/path")
+        return value
+
+    @field_validator("base_folders")
+    @classmethod
+    def _absolute_folders(cls, value: str) -> str:
+        for part in filter(None, value.split(":")):
+            if not Path(part).is_absolute():
+                raise ValueError(f"{part} is not an absolute path; write each folder from the root, as /data/birds")
+        return value
+
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, value: str) -> str:
@@ -168,13 +221,31 @@ class Settings(BaseSettings):
         return ("gpu", "cpu") if device == "cuda" else ("cpu",)
 
     @property
+    def networks_of_webhooks(self) -> tuple[Network, ...]:
+        return _parsed_networks(self.webhook_networks)
+
+    @property
+    def base_roots(self) -> tuple[Path, ...]:
+        """The folders whose content a base session may be asked to learn."""
+        return tuple(Path(part) for part in self.base_folders.split(":") if part)
+
+    @property
     def own_worker(self) -> bool:
         return self.embedded if self.worker is None else self.worker
+
+    @property
+    def room(self) -> Path:
+        """The folder on whose disk a base session puts images aside, in files without a name."""
+        return self.scratch or self.home
 
     @property
     def prepared(self) -> Path:
         """The folder of compiled backbones."""
         return self.cache or self.home / "backbones"
+
+
+def _parsed_networks(value: str) -> tuple[Network, ...]:
+    return tuple(ip_network(name, strict=False) for part in value.split(",") if (name := part.strip()))
 
 
 def _names_a_database(url: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
-from store import measurements
+from store import measurements, outbox
 from store.bank_rows import PrototypeRow, StatisticsRow, class_ids
 from store.database import now
 from store.errors import Conflict, NotThere
@@ -64,7 +64,17 @@ def add(db: Session, model: Model, new: NewVersion) -> Version:
     if new.serve:
         model.head = number
     db.flush()
+    _tell(db, model, version)
     return version
+
+
+def _tell(db: Session, model: Model, version: Version) -> None:
+    """Webhooks hear of it if this transaction commits, and only then."""
+    about = {"version": version.number, "kind": version.kind, "verdict": version.verdict, "session": version.session_id}
+    if version.verdict == "rejected":
+        outbox.add(db, model, "session.rejected", {**about, "reason": version.details.get("reason")})
+    else:
+        outbox.add(db, model, "version.published", {**about, "classes": version.classes})
 
 
 def get(db: Session, model_id: ModelId, number: int) -> Version:
@@ -85,6 +95,14 @@ def servable(db: Session, model_id: ModelId, number: int) -> Version:
     if not version.kept:
         raise Conflict(f"version {number} cannot be served: its weights are no longer kept (PROTOQUAD_KEEP_VERSIONS)")
     return version
+
+
+def servable_numbers(db: Session, model_id: ModelId, *, limit: int) -> list[int]:
+    """Of the versions that can be served, newest first."""
+    kept = select(Version.number).where(
+        Version.model_id == model_id, Version.kept, Version.verdict.is_distinct_from("rejected")
+    )
+    return list(db.scalars(kept.order_by(Version.number.desc()).limit(limit)))
 
 
 def page(db: Session, model_id: ModelId, *, before: int | None, limit: int) -> list[Version]:

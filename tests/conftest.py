@@ -31,7 +31,8 @@ SLOW = (
     *("service/test_archives", "service/test_broker_away", "service/test_connections", "service/test_hot_swap"),
     *("service/test_loading", "service/test_news", "service/test_outage", "service/test_remote_worker"),
     *("service/test_replicas", "service/test_schema", "service/test_story", "service/test_inbox"),
-    *("service/test_archive_routes", "service/test_measurements"),
+    *("service/test_archive_routes", "service/test_measurements", "service/test_webhooks", "service/test_base_"),
+    *("client/test_commands", "engine/test_edge_graph", "tracing"),
 )
 
 
@@ -42,7 +43,8 @@ ON_SQLITE = (
     *("service/test_hot_swap", "service/test_loading", "service/test_predict", "service/test_schema"),
     *("service/test_exposition", "service/test_session_watch", "service/test_shots", "service/test_people"),
     *("service/test_corrections", "service/test_events", "service/test_fitted_space", "service/test_measurements"),
-    *("service/test_inbox", "service/test_explain", "service/test_archive_routes"),
+    *("service/test_inbox", "service/test_explain", "service/test_archive_routes", "service/test_webhooks"),
+    *("service/test_base_routes", "service/test_inference"),
 )
 
 

@@ -11,15 +11,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.errors import SessionCancelled
 from core.progress import Progress
 from engine.backbone_cache import BackboneCache, choose_device
+from learners.base_job import BaseJob, Hopeless
 from learners.refined_version import RefinedVersion
 from learners.refining import Claim, Learned, Material, SessionConfig, SessionProgress, learn, read_material
 from messaging.notifier import Notifier, NullNotifier
 from store import sessions
+from store.base_sessions import BASE
 from store.database import Database
 from store.errors import LeaseLost
 from store.models import SessionId
 from store.outages import frames, is_outage, summary
 from store.settings import Settings
+from tracing.spans import Stages, annotate, log_fields, span
 from workers.heartbeat import Heartbeat
 from workers.lease import Lease, Stopping
 
@@ -28,6 +31,8 @@ log = structlog.get_logger()
 SECONDS_BETWEEN_REPORTS = 0.3
 LONGEST_PAUSE = 1.0  # seconds without a beat, while a session is given back to a database that is away
 DEFAULT = SessionConfig()
+# The stages of a session, as traces call them.
+SPANS = {"loading": "load", "looking": "embed", "learning": "train", "publishing": "publish"}
 
 Learn = Callable[[Material, BackboneCache, SessionConfig, SessionProgress], Learned]
 
@@ -65,8 +70,10 @@ class SessionWorker:
         claim = self._claim(session_id)
         if claim is None:
             return False
-        with structlog.contextvars.bound_contextvars(
-            session=claim.session_id, attempt=claim.attempt, request_id=claim.request_id
+        about = {"session": claim.session_id, "attempt": claim.attempt}
+        with (
+            span("session", parent=claim.traceparent, **about),
+            structlog.contextvars.bound_contextvars(**about, request_id=claim.request_id, **log_fields()),
         ):
             started = time.monotonic()
             log.info("session started")
@@ -85,7 +92,9 @@ class SessionWorker:
                 queues=self.queues,
                 session_id=session_id,
             )
-            return Claim(row.id, row.attempt, row.model_id, row.request_id) if row else None
+            if row is None:
+                return None
+            return Claim(row.id, row.attempt, row.model_id, row.request_id, row.traceparent, row.kind)
 
     def _run(self, claim: Claim, lease: Lease) -> None:
         try:
@@ -102,6 +111,9 @@ class SessionWorker:
             log.info("session cancelled")
         except SQLAlchemyError as error:
             self._on_database_error(claim, error)
+        except Hopeless as error:
+            log.warning("session failed", error=str(error))
+            self._failed(claim, str(error), attempts=1)
         except Exception as error:
             log.exception("session failed")
             self._failed(claim, f"{type(error).__name__}: {error}")
@@ -134,17 +146,26 @@ class SessionWorker:
                 log.error("session not given back; it is free when its lease ends", error=summary(error))
             return
 
-    def _failed(self, claim: Claim, error: str) -> None:
+    def _failed(self, claim: Claim, error: str, attempts: int | None = None) -> None:
+        attempts = attempts or self.settings.attempts
         try:
             with self.database.write() as db:
-                sessions.record_failure(db, claim.session_id, claim.attempt, error, attempts=self.settings.attempts)
+                sessions.record_failure(db, claim.session_id, claim.attempt, error, attempts=attempts)
         except LeaseLost as lost:
             log.warning("session lost", reason=str(lost))
 
     def learn_and_publish(self, claim: Claim, lease: Lease) -> None:
-        progress = _ProgressReporter(self.database, claim, lease, self.heartbeat, self.stop.is_set)
+        with Stages() as stages:
+            self._learn_and_publish(claim, lease, stages)
+
+    def _learn_and_publish(self, claim: Claim, lease: Lease, stages: Stages) -> None:
+        progress = _ProgressReporter(self.database, claim, lease, self.heartbeat, self.stop.is_set, stages)
         progress.stage("loading")
+        if claim.kind == BASE:
+            BaseJob(self.database, self.settings, self.backbones, claim, progress).run(self.notifier)
+            return
         material = read_material(self.database, self.backbones, claim, self.settings)
+        annotate(model=material.model.name)
         if not material.waiting:
             with self.database.write() as db:
                 reason = "no class was waiting any more"
@@ -160,8 +181,15 @@ class _ProgressReporter:
     """Writes progress to the store, and raises when the session must stop."""
 
     def __init__(
-        self, database: Database, claim: Claim, lease: Lease, heartbeat: Heartbeat, stopping: Callable[[], bool]
+        self,
+        database: Database,
+        claim: Claim,
+        lease: Lease,
+        heartbeat: Heartbeat,
+        stopping: Callable[[], bool],
+        stages: Stages,
     ) -> None:
+        self.stages = stages
         self.database = database
         self.claim = claim
         self.lease = lease
@@ -177,14 +205,18 @@ class _ProgressReporter:
 
     def stage(self, name: str) -> None:
         self.check()
+        self.stages.begin(SPANS.get(name, name))
         self._write({"stage": name})
+
+    def looked(self, done: int, total: int) -> None:
+        self.check()
+        if self._is_time(last=done == total):
+            self._write({"stage": "looking", "fraction": round(done / total, 4), "files": done, "of": total})
 
     def report(self, progress: Progress) -> None:
         self.check()
-        last = progress.fraction >= 1
-        if not last and time.monotonic() - self._reported < SECONDS_BETWEEN_REPORTS:
+        if not self._is_time(last=progress.fraction >= 1):
             return
-        self._reported = time.monotonic()
         self._write(
             {
                 "stage": "learning",
@@ -196,6 +228,13 @@ class _ProgressReporter:
                 "losses": {name: round(value, 6) for name, value in progress.losses.items()},
             }
         )
+
+    def _is_time(self, *, last: bool) -> bool:
+        """Not for every step: each is a transaction."""
+        if not last and time.monotonic() - self._reported < SECONDS_BETWEEN_REPORTS:
+            return False
+        self._reported = time.monotonic()
+        return True
 
     def _write(self, data: dict[str, Any]) -> None:
         with self.database.write() as db:

@@ -8,7 +8,8 @@ from bench.commands.few_shots_command import few_shots
 from bench.commands.fscil_command import fscil
 from bench.commands.load_command import load
 from bench.commands.newcomer_command import newcomer
-from bench.commands.service_commands import classes, overheads, swaps, teaching
+from bench.commands.paper_command import paper
+from bench.commands.service_commands import classes, client, overheads, swaps, teaching
 from bench.commands.settings_command import settings
 from bench.commands.tune_command import tune
 from bench.commands.views_command import views
@@ -20,8 +21,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 COMMANDS = (
-    *(fscil, newcomer, tune, few_shots, views, settings, cost),
-    *(load, teaching, swaps, classes, overheads, checkouts),
+    *(fscil, paper, newcomer, tune, few_shots, views, settings, cost),
+    *(load, teaching, swaps, classes, client, overheads, checkouts),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -14,6 +14,7 @@ from bench.commands.run_options import (
     RunOptions,
     Settings,
     make_context,
+    make_network,
     make_setup,
 )
 from bench.datasets import load
@@ -23,8 +24,6 @@ from bench.methods import METHODS, Setup
 from bench.overrides import override, split_settings
 from bench.plot import plot_accuracy
 from bench.published import published
-from core.bank import PrototypeBank
-from engine.pretrained import pretrained
 from protoquad.plain_errors import plain_errors
 
 
@@ -48,14 +47,13 @@ def fscil(
     with plain_errors("stopped; finished sessions are kept, run the same command to continue"):
         own, others = split_settings(settings or [], RunOptions)
         options = override(RunOptions(), own)
-        network = pretrained(backbone, options.weights)
+        network = make_network(backbone, options)
         seeds = [f"base.seed={options.seed}", f"incremental.seed={options.seed}"]
         setup = override(make_setup(network, method, preset), [*seeds, *others])
         stream = load(dataset, data, draw=draw, seed=options.seed)
         result = run(make_context(network, options, dataset, data), stream, setup, fresh=options.fresh)
     name = options.name or _name(setup, backbone, draw)
-    bytes_per_class = PrototypeBank.empty(network.dim, setup.base.copies).bytes_per_class
-    about = {"dataset": dataset, "draw": draw, "backbone": backbone, "bytes_per_class": bytes_per_class}
+    about = {"dataset": dataset, "draw": draw, "backbone": backbone, "bytes_per_class": result.bytes_per_class}
     rivals = published(dataset)
     console.print(result_table(setup.method, result.evaluation, rivals))
     print_line(summary(result.evaluation))

@@ -17,6 +17,7 @@ from core.base_session import BaseConfig
 from core.incremental_session import IncrementalConfig
 from core.views import Scope
 from engine.compiled_module import Engine
+from engine.pretrained import pretrained
 
 Dataset = Annotated[str, typer.Option(help=f"One of {', '.join(DATASETS)}.")]
 Data = Annotated[
@@ -28,6 +29,8 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; `protoquad bench settings` lists them."),
 ]
+SMALL = 64  # px: images of at most this size are moved by pixels instead of cut in views
+FEW_VIEWS = 4  # where the base session does not need them
 Preset = Literal["default", "paper", "no-base"]
 
 
@@ -38,6 +41,7 @@ class RunOptions:
     seed: int = 0  # of training, and of the partition of a folder
     name: str | None = None  # of the result files
     weights: Path | None = None  # a local file instead of the pretrained weights
+    size: int | None = None  # side of the images in pixels, whole and not cropped, instead of the backbone's own
     cache: Path | None = None  # for activations and weights; .protoquad/bench unless set
     device: str = "cpu"
     engine: Engine = "auto"  # what runs the network; compiling it takes longer than a run on few images
@@ -46,7 +50,7 @@ class RunOptions:
 
 def make_setup(network: backbones.Backbone, method: str, preset: Preset) -> Setup:
     """`paper` trains as printed in the paper, without the gate; `no-base` keeps the pretrained weights."""
-    base = BaseConfig() if network.pretrained else BaseConfig.from_scratch()
+    base = BaseConfig() if network.pretrained else _from_scratch(network)
     incremental = IncrementalConfig.paper() if preset == "paper" else IncrementalConfig()
     # One input for the whole run: trunk activations, unless a session trains the trunk.
     scope: Scope = "all" if "all" in (base.scope, incremental.scope) else "tail"
@@ -56,7 +60,20 @@ def make_setup(network: backbones.Backbone, method: str, preset: Preset) -> Setu
         incremental=replace(incremental, scope=scope),
         gate=preset != "paper",
     )
-    return replace(setup, base=replace(setup.base, epochs=0), views=0) if preset == "no-base" else setup
+    if preset == "no-base":
+        return replace(setup, base=replace(setup.base, epochs=0), views=0)
+    return replace(setup, views=FEW_VIEWS) if base.augment == "shift" else setup
+
+
+def make_network(backbone: str, options: RunOptions) -> backbones.Backbone:
+    network = pretrained(backbone, options.weights)
+    if options.size is not None:
+        network.framing = replace(network.framing, size=options.size, crop_ratio=1.0)
+    return network
+
+
+def _from_scratch(network: backbones.Backbone) -> BaseConfig:
+    return BaseConfig.small_images() if network.framing.size <= SMALL else BaseConfig.from_scratch()
 
 
 def make_context(network: backbones.Backbone, options: RunOptions, dataset: str, data: Path | None) -> RunContext:

@@ -1,4 +1,4 @@
-"""`protoquad bench teaching`, `swaps`, `classes` and `overheads`: one service under load, without others beside it."""
+"""`protoquad bench teaching`, `swaps`, `classes`, `client` and `overheads`: one service under load, and no others."""
 
 from dataclasses import asdict
 from statistics import median
@@ -10,7 +10,7 @@ from rich.table import Table
 from bench import results
 from bench.commands.run_options import BackboneName, Out
 from bench.display import console, print_line, print_progress
-from bench.load import class_counts, version_swaps
+from bench.load import class_counts, client_speed, version_swaps
 from bench.load.bench_home import bench_folder
 from bench.load.overheads import Length, measure_overheads
 from bench.load.teaching_load import Size, measure_teaching
@@ -100,6 +100,24 @@ def _class_table(found: class_counts.ClassCountResults) -> Table:
             f"{found.megabytes[number]:.0f}",
         )
     return table
+
+
+def client(
+    backbone: BackboneName = "efficientnet_lite0",
+    images: Annotated[int, typer.Option(help="Images that the client predicts in each round.", min=1)] = 1000,
+    rounds: Annotated[int, typer.Option(help="Rounds; the median counts.", min=1)] = 5,
+    out: Out = None,
+) -> None:
+    """Images a second through `protoquad_client`, beside those of the load driver. Exit code 1 if it is much slower."""
+    length = client_speed.Length(images=images, rounds=rounds)
+    with plain_errors(), bench_folder() as folder:
+        found = client_speed.measure_client(backbone, folder, length, print_progress)
+    for name, ratio in found.ratios().items():
+        print_line(f"{name}: {median(found.rates[name]):.1f} images/s, {ratio:.2f} of what the load driver gets")
+    print_line(f"wrong or missing answers: {found.wrong}")
+    results.save(out, "client", {"ratios": found.ratios(), **asdict(found), "backbone": backbone, "images": images})
+    if found.wrong or min(found.ratios().values()) < client_speed.LIMIT:
+        raise typer.Exit(1)
 
 
 def overheads(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from bench.commands.paper_command import PaperOptions
 from bench.commands.run_options import RunOptions
 from bench.commands.tune_command import TuneOptions
 from bench.display import print_line
@@ -11,10 +12,10 @@ from bench.methods import Setup
 
 
 def settings() -> None:
-    """List every key of --set with its default: what a run computes, how it is made, and what only tune takes."""
+    """List every key of --set with its default: what a run computes, how it is made, what only tune or paper take."""
     run = list(_lines(RunOptions()))
-    only_tune = [line for line in _lines(TuneOptions()) if line not in run]
-    for line in (*_lines(Setup()), "", *run, "", *only_tune):
+    special = [line for line in (*_lines(TuneOptions()), *_lines(PaperOptions())) if line not in run]
+    for line in (*_lines(Setup()), "", *run, "", *special):
         print_line(line)
 
 

@@ -7,12 +7,22 @@ import typer
 from rich.table import Table
 
 from bench import results
-from bench.commands.run_options import BackboneName, Data, Dataset, Out, RunOptions, Settings, make_context, make_setup
+from bench.commands.run_options import (
+    BackboneName,
+    Data,
+    Dataset,
+    Out,
+    RunOptions,
+    Settings,
+    make_context,
+    make_network,
+    make_setup,
+)
 from bench.datasets import load
 from bench.display import console, print_line
+from bench.methods.grid import candidates as candidates_of
 from bench.overrides import combinations, override, split_settings
 from bench.tuning import Trial, compare
-from engine.pretrained import pretrained
 from protoquad.plain_errors import plain_errors
 
 
@@ -27,9 +37,9 @@ class TuneOptions(RunOptions):
 
 def tune(
     attempts: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--try", metavar="KEY=A,B", help="Values to compare, as base.blend=0.3,0.6. Repeatable."),
-    ],
+    ] = None,
     dataset: Dataset = "cub200",
     data: Data = None,
     backbone: BackboneName = "efficientnet_lite0",
@@ -38,15 +48,18 @@ def tune(
 ) -> None:
     """Compare settings without a test image: on sessions made of the base classes' training images.
 
+    Without --try the candidates of the method, nine for each method: for example --set method=lucir.
+
     --set also takes partitions=N (ways to divide the base classes), base_classes=N (pseudo-base classes; the others are
     pseudo-novel) and sessions=N (pseudo-incremental sessions).
     """
     with plain_errors("stopped; finished sessions are kept, run the same command to continue"):
         own, others = split_settings(settings or [], TuneOptions)
         options = override(TuneOptions(), own)
-        network = pretrained(backbone, options.weights)
+        network = make_network(backbone, options)
         setup = override(make_setup(network, "protoquad", "default"), others)
-        candidates = [(tuple(chosen), override(setup, chosen)) for chosen in combinations(attempts)]
+        tried = [tuple(chosen) for chosen in combinations(attempts)] if attempts else candidates_of(setup)
+        candidates = [(chosen, override(setup, chosen)) for chosen in tried]
         trials = compare(
             make_context(network, options, dataset, data),
             load(dataset, data).base,

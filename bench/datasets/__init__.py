@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.datasets import cifar100, cub200, folder, miniimagenet, shapes
+from bench.datasets import cifar100, cub200, folder, grocery, miniimagenet, shapes
 from bench.datasets.pseudo_incremental import carve
 from bench.datasets.stream import DataError, DatasetImage, Session, Stream
 
@@ -14,6 +14,7 @@ _FROM_FILES: dict[str, Callable[[Path, int | None, int], Stream]] = {
     "cub200": cub200.load,
     "cifar100": cifar100.load,
     "miniimagenet": miniimagenet.load,
+    "grocery": grocery.load,
     "folder": folder.load,
 }
 DATASETS = (*_FROM_FILES, "shapes")
@@ -32,5 +33,6 @@ def load(dataset: str, root: Path | None = None, *, draw: int | None = None, see
     if dataset == "shapes":
         return shapes.load(draw, seed)
     if root is None:
-        raise DataError(f"{dataset} is read from files; give their folder with --data")
+        where = f" ({miniimagenet.SOURCE})" if dataset == "miniimagenet" else ""
+        raise DataError(f"{dataset} is read from files; give their folder with --data{where}")
     return _FROM_FILES[dataset](root, draw, seed)

@@ -14,11 +14,15 @@ from bench.datasets.files import class_folders, file_image, images_in, read_line
 from bench.datasets.stream import DataError, DatasetImage, Stream
 
 Labelled = list[tuple[Path, str]]
+SOURCE = (
+    "its images are a part of ImageNet, image-net.org; github.com/icoz69/CEC-CVPR2021 links to an archive of them, and "
+    "github.com/xyutao/fscil has the lists of the sessions"
+)
 
 
 def load(root: Path, draw: int | None = None, seed: int = 0) -> Stream:
     """The standard stream; `draw` selects other shots for its few-shot sessions."""
-    require_folder(root, "split/ and images/, or train/ and test/, of miniImageNet")
+    require_folder(root, f"split/ and images/, or train/ and test/, of miniImageNet ({SOURCE})")
     train, test = _from_tables(root) if (root / "split" / "train.csv").is_file() else _from_folders(root)
     ids = {label: number for number, label in enumerate(dict.fromkeys(label for _, label in train))}
     names = {number: label for label, number in ids.items()}

@@ -1,9 +1,7 @@
 """`/models/{model}/export` and `/models/import`: a model as one file, over HTTP. One at a time: they are heavy."""
 
-import errno
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, BinaryIO
@@ -13,12 +11,12 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from core.errors import BackboneError
-from engine.single_flight import Busy
 from learners.archive_export import exported
 from learners.archive_import import checked
 from service.app_context import AppContext
 from service.auth import requires
 from service.dependencies import Context, ModelName, named_model
+from service.large_bodies import CHUNK, alone, spool
 from service.limits import expect_images
 from service.problems import Problem, responses, shortened
 from service.schemas import ModelBody
@@ -29,7 +27,6 @@ from store.names import model_name
 router = APIRouter(prefix="/models", tags=["models"])
 
 ARCHIVE = "application/octet-stream"
-CHUNK = 1024 * 1024  # bytes
 BODY = {
     "required": True,
     "content": {ARCHIVE: {"schema": {"type": "string", "format": "binary", "description": "What an export wrote."}}},
@@ -51,7 +48,7 @@ NewName = Annotated[
 )
 async def export_model(context: Context, model: ModelName) -> StreamingResponse:
     """A model with all its versions, classes and images in one file, as `protoquad export` writes it."""
-    with _alone(context):
+    with alone(context):
         file = await run_sync(_export, context, model)
     size = os.fstat(file.fileno()).st_size
     headers = {"Content-Disposition": f'attachment; filename="{model}.pq"', "Content-Length": str(size)}
@@ -72,30 +69,18 @@ async def import_model(request: Request, context: Context, response: Response, n
     `protoquad import`."""
     _require_archive(request.headers.get("content-type", ""))
     wanted = None if name is None else model_name(name)
-    with _alone(context):
+    with alone(context):
         folder = await run_sync(_folder, context)
         try:
             path = Path(folder.name) / "archive"
-            await _spool(request, path)
+            expect_images(request)
+            with await run_sync(path.open, "wb") as file:
+                await spool(request, file)
             arrived = await run_sync(_import, context, path, wanted)
         finally:
             await run_sync(folder.cleanup)
     response.headers["Location"] = f"/models/{arrived.name}"
     return arrived
-
-
-@contextmanager
-def _alone(context: AppContext) -> Iterator[None]:
-    """On the event loop. Raises Busy while another archive is written or read."""
-    if context.archives.full:
-        raise Busy("another archive is being exported or imported")
-    with context.archives.take():
-        try:
-            yield
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise _disk_full() from error
 
 
 def _export(context: AppContext, model: str) -> BinaryIO:
@@ -116,19 +101,6 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
 def _folder(context: AppContext) -> "TemporaryDirectory[str]":
     context.settings.home.mkdir(parents=True, exist_ok=True)
     return TemporaryDirectory(dir=context.settings.home, prefix=".protoquad-import-")
-
-
-async def _spool(request: Request, path: Path) -> None:
-    """The body as it arrives, counted by the limits of every request."""
-    expect_images(request)
-    with await run_sync(path.open, "wb") as file:
-        waiting = bytearray()
-        async for chunk in request.stream():
-            waiting += chunk
-            if len(waiting) >= CHUNK:
-                await run_sync(file.write, bytes(waiting))
-                waiting.clear()
-        await run_sync(file.write, bytes(waiting))
 
 
 def _import(context: AppContext, path: Path, wanted: str | None) -> ModelBody:
@@ -158,8 +130,3 @@ def _require_archive(content_type: str) -> None:
         what = f"the body has the type '{shortened(content_type)}'" if content_type else "there is no Content-Type"
         detail = f"{what}; send the archive as {ARCHIVE}"
         raise Problem(415, "The type of the body is not accepted", detail, slug="unsupported-media-type")
-
-
-def _disk_full() -> Problem:
-    detail = "the disk of the home folder is full, so nothing was changed; make room and try again"
-    return Problem(507, "The disk is full", detail, slug="insufficient-storage")

@@ -13,7 +13,7 @@ from service.app_context import AppContext
 from service.auth import requires
 from service.cancellation import while_wanted
 from service.dependencies import Context, Limit, ModelName, SignedCursor
-from service.image_answers import IMAGES, NOT_MODIFIED, THUMBNAIL, headers, is_known, media_type, not_modified
+from service.image_answers import IMAGES, NOT_MODIFIED, THUMBNAIL, image_answer, thumbnail_answer
 from service.image_fields import Upload, unusable
 from service.inbox_schemas import InboxPage, Resolve, SampleBody
 from service.json_body import json_body, read_json
@@ -21,7 +21,6 @@ from service.problems import responses
 from service.request_middleware import request_id
 from service.schemas import Candidate, TaughtBody
 from service.taught_response import LONGEST_WAIT, TAUGHT, Prefer, taught_response, waiting_time
-from service.thumbnails import MEDIA_TYPE
 from store import catalogue, classes, samples
 from store.models import ModelId
 from store.names import class_name
@@ -71,10 +70,7 @@ def list_samples(
 def get_sample(request: Request, context: Context, model: ModelName, sample: SampleNumber) -> Response:
     """The bytes as they were sent."""
     facts, model_id = _facts(context, model, sample)
-    if is_known(request, facts.sha256):
-        return not_modified(request, facts.sha256, None)
-    data = _data(context, model_id, sample)
-    return Response(data, headers=headers(request, facts.sha256, None), media_type=media_type(data))
+    return image_answer(request, facts.sha256, None, partial(_data, context, model_id, sample))
 
 
 @router.get(
@@ -87,11 +83,7 @@ def get_sample(request: Request, context: Context, model: ModelName, sample: Sam
 async def get_sample_thumbnail(request: Request, context: Context, model: ModelName, sample: SampleNumber) -> Response:
     """WebP; the longer side has at most 256 pixels."""
     facts, model_id = await run_sync(_facts, context, model, sample)
-    if is_known(request, facts.sha256):
-        return not_modified(request, facts.sha256, None)
-    making = context.thumbnails.get(facts.sha256, partial(_data, context, model_id, sample))
-    made = await while_wanted(request, making, context.settings.answer_seconds)
-    return Response(made, headers=headers(request, facts.sha256, None), media_type=MEDIA_TYPE)
+    return await thumbnail_answer(request, context, facts.sha256, partial(_data, context, model_id, sample))
 
 
 @router.post(

@@ -17,10 +17,10 @@ from pydantic_core import to_json
 from core.classifier import Prediction
 from core.images import MAX_VIEWS
 from learners.version_loader import LoadedVersion
-from service.app_context import AppContext
 from service.auth import requires
 from service.cancellation import while_wanted
 from service.dependencies import context_of, model_of
+from service.engine_spans import watch_of_request
 from service.explaining import neighbours
 from service.problems import responses
 from service.request_middleware import note
@@ -67,14 +67,24 @@ def _parameters() -> list[dict[str, Any]]:
 )
 async def predict(request: Request) -> Response:
     """What is on 1 to 64 images. Where an image is like nothing that was taught, `unknown` is true."""
-    context, model, query = context_of(request), model_of(request), _query(request)
-    uploads = await read_images(request, field="images", max_images=context.settings.max_images)
-    version = await _version(context, request, model, query.version)
+    model_of(request)  # a name that cannot be one is refused before the images are read
+    query = _query(request)
+    uploads = await read_images(request, field="images", max_images=context_of(request).settings.max_images)
+    body = await answer(request, uploads, query)
+    # JSON has no NaN. The body is not validated: a test compares it with its documented model.
+    return Response(to_json(body, inf_nan_mode="null"), media_type="application/json")
+
+
+async def answer(request: Request, uploads: Sequence[Upload], query: Query) -> dict[str, Any]:
+    """As `PredictionsBody` documents it; it may have numbers that are not finite."""
+    context, model = context_of(request), model_of(request)
+    version = await loaded_version(request, model, query.version)
     note(model=model, version=version.number, images=len(uploads), views=query.views)
     looks_closer = context.capture is not None or query.explain
     answering = context.seeing.of(version) if looks_closer else version
-    answer = asyncio.wrap_future(context.predictor.predict(answering, uploads, query.top_k, query.views))
-    predictions = await while_wanted(request, answer, context.settings.answer_seconds)
+    watch = watch_of_request(len(uploads))
+    predicting = asyncio.wrap_future(context.predictor.predict(answering, uploads, query.top_k, query.views, watch))
+    predictions = await while_wanted(request, predicting, context.settings.answer_seconds)
     unknown = sum(prediction.unknown for prediction in predictions)
     context.metrics.predicted(version.model, known=len(predictions) - unknown, unknown=unknown)
     names = context.versions.newest_names(version)
@@ -85,8 +95,7 @@ async def predict(request: Request) -> Response:
     }
     if looks_closer:
         await _look_closer(request, version, query, uploads, predictions, body)
-    # JSON has no NaN. The body is not validated: a test compares it with its documented model.
-    return Response(to_json(body, inf_nan_mode="null"), media_type="application/json")
+    return body
 
 
 async def _look_closer(
@@ -121,7 +130,9 @@ def _query(request: Request) -> Query:
         raise RequestValidationError(found) from error
 
 
-async def _version(context: AppContext, request: Request, model: str, number: int | None) -> LoadedVersion:
+async def loaded_version(request: Request, model: str, number: int | None) -> LoadedVersion:
+    """The active version, or the one of this number, which may have to be loaded."""
+    context = context_of(request)
     ready = context.versions.ready(model, number)
     if ready is not None:
         return ready

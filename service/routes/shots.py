@@ -12,14 +12,13 @@ from service.auth import requires
 from service.cancellation import while_wanted
 from service.class_bodies import shot_bodies
 from service.dependencies import ClassNumber, Context, ImageNumber, Limit, ModelName, SignedCursor
-from service.image_answers import IMAGES, NOT_MODIFIED, THUMBNAIL, headers, is_known, media_type, not_modified
+from service.image_answers import IMAGES, NOT_MODIFIED, THUMBNAIL, image_answer, thumbnail_answer
 from service.image_fields import unusable
 from service.json_body import json_body, read_json
 from service.problems import responses
 from service.request_middleware import request_id
 from service.schemas import CountedPage, Move, ShotBody, TaughtBody
 from service.taught_response import LONGEST_WAIT, TAUGHT, Prefer, taught_response, waiting_time
-from service.thumbnails import MEDIA_TYPE
 from store import catalogue, classes, images
 from store.images import ImageFacts
 from store.names import class_name
@@ -82,15 +81,11 @@ def get_image(
     model: ModelName,
     class_id: ClassNumber,
     shot: ImageNumber,
-    sha256: Digest = None,  # noqa: ARG001  # `headers` looks at it
+    sha256: Digest = None,  # noqa: ARG001  # `image_answer` looks at it
 ) -> Response:
     """The bytes as they were sent. With `?sha256=` the answer is immutable, otherwise it has to be asked for again."""
     facts = _facts(context, model, class_id, shot)
-    if is_known(request, facts.sha256):
-        return not_modified(request, facts.sha256, facts.filename)
-    with context.database.read() as db:
-        data = images.data(db, shot)
-    return Response(data, headers=headers(request, facts.sha256, facts.filename), media_type=media_type(data))
+    return image_answer(request, facts.sha256, facts.filename, partial(_data, context, shot))
 
 
 @router.get(
@@ -110,11 +105,7 @@ async def get_thumbnail(
 ) -> Response:
     """WebP; the longer side has at most 256 pixels. Made once and kept in memory."""
     facts = await run_sync(_facts, context, model, class_id, shot)
-    if is_known(request, facts.sha256):
-        return not_modified(request, facts.sha256, facts.filename)
-    making = context.thumbnails.get(facts.sha256, partial(_small_form, context, shot))
-    made = await while_wanted(request, making, context.settings.answer_seconds)
-    return Response(made, headers=headers(request, facts.sha256, None), media_type=MEDIA_TYPE)
+    return await thumbnail_answer(request, context, facts.sha256, partial(_small_form, context, shot))
 
 
 @router.delete(
@@ -178,6 +169,11 @@ def _facts(context: AppContext, model: str, class_id: int, shot: int) -> ImageFa
         model_id = catalogue.get(db, model).id
         classes.get(db, model_id, class_id)
         return images.get(db, model_id, class_id, shot)
+
+
+def _data(context: AppContext, shot: int) -> bytes:
+    with context.database.read() as db:
+        return images.data(db, shot)
 
 
 def _small_form(context: AppContext, shot: int) -> bytes:

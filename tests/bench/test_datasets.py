@@ -107,6 +107,12 @@ def write_folder(root: Path, classes: int = 9, images: int = 10) -> Path:
     return root
 
 
+def write_train_and_test(root: Path) -> Path:
+    for part, images in (("train", 9), ("test", 2)):
+        write_folder(root / part, classes=12, images=images)
+    return root
+
+
 def write_nothing(root: Path) -> Path:
     return root
 
@@ -115,6 +121,7 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "cub200": write_cub,
     "cifar100": write_cifar,
     "miniimagenet": write_mini_tables,
+    "grocery": write_train_and_test,
     "folder": write_folder,
     "shapes": write_nothing,
 }

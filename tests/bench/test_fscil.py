@@ -8,7 +8,7 @@ import torch
 
 from bench.datasets import DatasetImage, Session, Stream
 from bench.fscil import RunContext, run
-from bench.methods import METHODS, Setup
+from bench.methods import Setup
 from core.images import centre_view, decode
 from core.progress import Progress
 
@@ -25,19 +25,6 @@ def without_reading(stream: Stream, sessions: slice) -> Stream:
     kept = list(stream.sessions)
     kept[sessions] = [Session(locked(session.train), locked(session.test)) for session in kept[sessions]]
     return Stream(stream.name, stream.class_names, tuple(kept))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_every_session(context: RunContext, stream: Stream, setup: Setup, method: str) -> None:
-    """One accuracy for each session, and every class seen so far can be answered."""
-    result = run(context, stream, replace(setup, method=method))
-
-    assert len(result.evaluation.accuracy) == 3
-    assert all(0 <= value <= 100 for value in result.evaluation.accuracy)
-    assert {c for session in stream.sessions for c in session.class_ids} >= set(result.last.predicted.tolist())
-    assert len(result.last.truth) == sum(len(session.test) for session in stream.sessions)
-    assert len(result.seconds) == 3
-    assert context.display.sessions == [1, 2, 3]  # type: ignore[attr-defined]
 
 
 def test_the_frozen_baseline_equals_nearest_class_mean_by_hand(
@@ -100,6 +87,37 @@ def test_a_stopped_run_continues_where_it_was(context: RunContext, stream: Strea
 
     assert undisturbed.evaluation == resumed.evaluation
     assert len(steps) - before == per_session
+
+
+def test_a_stopped_base_session_continues_after_its_last_epoch(
+    context: RunContext, stream: Stream, setup: Setup
+) -> None:
+    """Stopped in its second epoch it trains only that one again, ends the same, and counts the seconds before."""
+    frozen = replace(setup, method="ncm")
+    undisturbed = run(context, stream, frozen)
+    steps = context.display.steps  # type: ignore[attr-defined]
+    per_epoch = len(steps) // 2
+
+    class Stop(Exception): ...
+
+    def stop_in_the_second_epoch(step: Progress) -> None:
+        if step.epoch == 2:
+            raise Stop
+
+    other = replace(context, cache=context.cache.parent / "other")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(other.display, "training", lambda _: nullcontext(stop_in_the_second_epoch))
+        with pytest.raises(Stop):
+            run(other, stream, frozen)
+    (kept,) = (other.cache / "base").glob("*.epochs")
+    before = float(torch.load(kept, weights_only=True)["seconds"])
+    steps.clear()
+    resumed = run(other, stream, frozen)
+
+    assert len(steps) == per_epoch
+    assert resumed.evaluation == undisturbed.evaluation
+    assert resumed.seconds[0] > before > 0
+    assert not kept.exists()
 
 
 def test_runs_share_a_base_session(context: RunContext, stream: Stream, setup: Setup) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import class_counts, version_swaps
+from bench.load import class_counts, client_speed, version_swaps
 from bench.load.checkouts import CheckoutLoad, CheckoutResults, Plan, compare_checkouts
 from bench.load.measurement import LoadResult
 from bench.load.overheads import LIMITS, REQUESTS, Length, Overhead, measure_overheads
@@ -53,6 +53,19 @@ def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
     assert 7 < found.rows <= 15
     assert len(found.teaching) == 3
     assert set(found.loading) == {40, 300}
+
+
+def test_the_client_is_measured_beside_the_load_driver(tmp_path: Path) -> None:
+    """Both of its forms, with right answers, in turns."""
+    lines: list[str] = []
+    length = client_speed.Length(images=40, seconds=0.5, warm=0.1, rounds=2)
+
+    found = client_speed.measure_client(BACKBONE, tmp_path, length, lines.append)
+
+    assert found.wrong == 0, found
+    assert set(found.ratios()) == {"Client", "AsyncClient"}
+    assert all(len(rates) == 2 and min(rates) > 0 for rates in found.rates.values())
+    assert [line.partition(":")[0] for line in lines] == [*found.rates, *reversed(found.rates)]
 
 
 def test_views_are_asked_for_in_turns(tmp_path: Path) -> None:

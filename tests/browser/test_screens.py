@@ -1,9 +1,11 @@
 """Every screen: what it shows, what it does, and that axe finds nothing, in both themes and on a phone."""
 
+import io
 import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from PIL import Image, ImageOps
 from playwright.sync_api import Route, expect
 
 from tests.browser.conftest import Open
@@ -308,6 +310,27 @@ def test_two_versions_are_compared(tabs: Open, service: Service, taught: tuple[s
     console.button("Compare 1 and 3").click()
 
     expect(console.page.get_by_role("dialog")).to_contain_text("Only in the second: house, mug")
+
+
+def test_a_cell_of_the_confusion_matrix_opens_its_images(console: ConsolePage, service: Service) -> None:
+    """Two classes of the same mugs, one mirrored: held out, a mug is most like its mirror image."""
+    for name, turn in (("mug", ImageOps.exif_transpose), ("cup", ImageOps.mirror)):
+        files = [("shots", (file.name, _encoded(turn(Image.open(file))), "image/png")) for file in shots("mug")]
+        path = f"/models/{console.model}/classes"
+        service.client.post(path, data={"name": name}, files=files, headers={"Prefer": "wait=60"}).raise_for_status()
+    console.open("classes")
+    console.button("Confusion").click()
+    console.page.locator(".matrix .cell").first.click()
+
+    images = console.page.get_by_role("dialog").get_by_role("img")
+    expect(images.first).to_be_visible()
+    assert images.count() >= 1
+
+
+def _encoded(image: Image.Image) -> bytes:
+    data = io.BytesIO()
+    image.save(data, "PNG")
+    return data.getvalue()
 
 
 def test_ten_thousand_classes_scroll(tabs: Open, service: Service) -> None:

@@ -7,7 +7,7 @@ from PIL import Image, ImageFilter
 from playwright.sync_api import expect
 
 from tests.browser.console_page import SAMPLES, ConsolePage, shots
-from tests.processes import Service
+from tests.processes import Service, picture
 
 
 def test_a_first_visitor_teaches_the_samples_and_tries_them(console: ConsolePage) -> None:
@@ -30,6 +30,23 @@ def test_a_session_is_watched_until_it_is_refined(console: ConsolePage) -> None:
 
     console.refined()
     expect(console.page.locator(".session")).to_contain_text("held-out images")
+
+
+def test_a_session_that_trains_draws_its_losses(console: ConsolePage, service: Service, tmp_path: Path) -> None:
+    """With twenty classes there are enough held-out images to train by."""
+    colours = [f"hsl({18 * number}, 90%, 50%)" for number in range(20)]
+    for colour in colours[1:]:
+        files = [("shots", (f"{seed}.png", picture(colour, seed), "image/png")) for seed in range(2)]
+        service.client.post(f"/models/{console.model}/classes", data={"name": colour}, files=files).raise_for_status()
+    own = [tmp_path / f"{seed}.png" for seed in range(2)]
+    for seed, file in enumerate(own):
+        file.write_bytes(picture(colours[0], seed))
+    console.teach("red", own)
+
+    line = console.page.locator(".session .line-chart polyline").first
+    expect(line).to_be_visible()
+    console.refined()
+    assert len((line.get_attribute("points") or "").split()) > 5
 
 
 def test_a_folder_of_class_folders_becomes_a_group_for_each(console: ConsolePage, tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from core.classifier import Certainty, NearestClassMean, Prediction
 from core.folds import folds_of
 from core.guard import FEWEST, Measure, Measured, hold_out, judge
 from core.incremental_session import IncrementalConfig
-from core.refinement import Refinement, SessionImages, refine, teach
+from core.refinement import Refinement, refine, teach
 from core.state import LearnerState, with_weights
+from core.trials import SessionImages
 from core.views import LabelledViews
 
 Bits = Callable[[object], dict[str, object]]

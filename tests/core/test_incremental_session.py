@@ -17,10 +17,11 @@ from core.errors import DuplicateClass, NoImages, SessionCancelled
 from core.incremental_session import SHOTS_PER_EPOCH, IncrementalConfig, is_well_determined, training_space
 from core.losses import LOSS_KINDS, LossKind
 from core.progress import Progress, Report, silent
-from core.refinement import SessionImages, refine, teach
+from core.refinement import refine, teach
 from core.scatter import Scatter
 from core.space import METRICS, Metric, Whitening
 from core.state import LearnerState, with_weights
+from core.trials import SessionImages
 from core.views import LabelledViews
 
 Bits = Callable[[object], dict[str, object]]

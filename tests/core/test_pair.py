@@ -15,11 +15,12 @@ from core.base_session import BaseConfig, base_session
 from core.errors import UnknownBackbone, WeightsMismatch
 from core.images import Framing
 from core.incremental_session import IncrementalConfig
-from core.refinement import SessionImages, refine
+from core.refinement import refine
 from core.snapshot import from_bytes, to_bytes
 from core.space import power_normalised
 from core.state import LearnerState, weights_of, with_weights
 from core.torchvision_ops import make_torchvision_importable
+from core.trials import SessionImages
 from core.views import LabelledViews
 
 make_torchvision_importable()

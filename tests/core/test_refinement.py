@@ -16,8 +16,9 @@ from core.folds import folds_of
 from core.guard import Measured, Verdict
 from core.incremental_session import IncrementalConfig
 from core.progress import Progress
-from core.refinement import BLENDS, FEWEST_TO_TRAIN, SHRINKS, Refinement, SessionImages, blended, refine, teach
+from core.refinement import BLENDS, FEWEST_TO_TRAIN, SHRINKS, Refinement, refine, teach
 from core.state import LearnerState, with_weights
+from core.trials import SessionImages, blended
 from core.views import CPU, LabelledViews, Scope, features_of, trainable_part
 
 Bits = Callable[..., dict[str, object]]
@@ -152,6 +153,24 @@ def test_a_rejected_session_comes_with_the_module_and_features_of_its_parent(
     assert refinement.candidate is not None
     assert refinement.served.module is world.network.tail
     assert_served(refinement, world.network, guarded)
+
+
+def test_held_out_shots_of_a_rejected_session_are_measured_in_the_space_of_its_parent(
+    world: Any, guarded: SessionImages, searching: IncrementalConfig
+) -> None:
+    """Their distances are those that the provisional state would give them, so that a threshold may rest on them."""
+    refinement = refine(world.network, world.state, guarded, searching, judge=reject)
+
+    state, seen = refinement.state, refinement.served.seen
+    found = refinement.held_out
+    whole = state.space.distances(
+        state.space.embed(seen.inputs[found.rows, 0]), state.bank.prototypes, state.bank.shots
+    )
+    own = torch.tensor(state.bank.rows(found.labels.tolist()))
+    apart = found.to_own / whole.gather(1, own[:, None])[:, 0]
+    assert len(found.rows) > 3
+    assert (apart > 0.99).all()  # farther than from a prototype that they are part of
+    assert float(apart.median()) < 3
 
 
 def test_without_guard_images_there_are_no_features_of_them(
@@ -402,7 +421,7 @@ def test_no_shot_that_was_trained_on_is_measured_as_held_out(
     """Not without a search either: the judge would be told of a gain that is none."""
     images = SessionImages(activations([8, 9], 6, views=2), guard=activations([1, 2], 4, seed=8))
 
-    refinement = refine(recorded, parent, images, replace(quick, episodes=6))
+    refinement = refine(recorded, parent, images, replace(quick, episodes=6), judge=None)
 
     assert not rows_trained_on(images.shots) & set(refinement.held_out.rows.tolist())
 

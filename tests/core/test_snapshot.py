@@ -19,11 +19,12 @@ from core.bank import PrototypeBank
 from core.classifier import Certainty, NearestClassMean
 from core.errors import SnapshotError
 from core.incremental_session import IncrementalConfig
-from core.refinement import SessionImages, refine
+from core.refinement import refine
 from core.scatter import Scatter
 from core.snapshot import LARGEST_ABOUT, fingerprint, from_bytes, to_bytes
 from core.space import METRICS, Metric, Space, Whitening
 from core.state import LearnerState, with_weights
+from core.trials import SessionImages
 from core.views import LabelledViews
 
 Bits = Callable[[object], dict[str, object]]
@@ -488,8 +489,6 @@ def test_a_weight_that_is_not_listed_is_refused() -> None:
         ("bank.copies", torch.ones(3, 3, 4)),
         ("bank.statistics.mean", torch.ones(2, 3)),
         ("bank.statistics.factor", torch.ones(2, 2, 4)),
-        ("bank.smoothed.mean", torch.ones(1, 4)),
-        ("bank.smoothed.factor", torch.ones(2, 3, 3)),
         ("space.origin", torch.ones(1)),
         ("space.projection", torch.ones(4, 3)),
         ("changed.tail.a", torch.tensor([0], dtype=torch.int32)),

@@ -81,10 +81,22 @@ def test_the_examples_of_the_http_page_work_line_by_line(service: Service, start
 
     answers = {line: json.loads(text) for line, text in printed.items() if text}
     silent = {line for line in printed if " -o " in line or ("DELETE" in line and "/shots/" not in line)}
+    silent |= {line for line in printed if line.startswith("python3 -m zipfile")}
     assert {line for line, text in printed.items() if not text} == silent
     assert {line: answer for line, answer in answers.items() if "title" in answer} == {}
     labels = [answer["predictions"][0]["top"][0]["label"] for line, answer in answers.items() if "/predict" in line]
     assert labels == ["fish", "fish", "fish", "fish", "mug"]
+
+
+def test_the_examples_of_webhooks_work_line_by_line(service: Service) -> None:
+    """The first shows the secret, the second does not."""
+    page = section(text_of("docs/integrations.md"), "Webhooks")
+
+    made, listed = (json.loads(text) for text in _run(service, shell_lines(page), REPOSITORY).values() if text)
+
+    assert made["secret"].startswith("whsec_")
+    assert made["events"] == ["version.published"]
+    assert listed["items"] == [{name: value for name, value in made.items() if name != "secret"}]
 
 
 def test_the_python_example_works(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

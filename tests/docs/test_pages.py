@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from protoquad_client.commands.pq import NAMES, pq
 from typer.main import get_command
 
+from protoquad import client_commands
 from protoquad.main import app as command_line
 from service.app import create_app
 from store.database import Database
@@ -19,8 +21,8 @@ from tests.deploy.page import anchors
 from tests.docs.pages import DECISIONS, PAGES, REPOSITORY, inline_code, section, shell_lines, tables, text_of
 from tests.service.test_scopes import documented_scope
 
-# Read by one command alone, by docker compose, and the earlier name of a setting.
-NOT_SETTINGS = {"PROTOQUAD_KEY", "PROTOQUAD_IMAGE", "PROTOQUAD_GUARD_PICTURES"}
+# Read by one command alone, by the client, by docker compose, and the earlier name of a setting.
+NOT_SETTINGS = {"PROTOQUAD_KEY", "PROTOQUAD_URL", "PROTOQUAD_IMAGE", "PROTOQUAD_GUARD_PICTURES"}
 ROUTE = re.compile(r"(GET|POST|PATCH|DELETE) (/\S*)")
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 
@@ -91,22 +93,35 @@ def test_every_command_that_it_shows_exists(page: Path, group: Any) -> None:
     assert [line for line in shown if not _exists(group, shlex.split(line))] == []
 
 
+@each_page
+def test_every_command_of_the_client_that_it_shows_exists(page: Path) -> None:
+    """With its sub-command and its options."""
+    text = page.read_text()
+    shown = [found[1] for line in shell_lines(text) if (found := re.search(r"(?:^|\s)pq ([a-z][^|<>]*)", line))]
+    shown += [found[1] for code in inline_code(text) if (found := re.fullmatch(r"pq ([a-z][^|<>]*)", code))]
+
+    assert [line for line in shown if not _exists(pq, shlex.split(line))] == []
+
+
 def test_the_commands_are_listed(group: Any) -> None:
-    """On the page for users, each of them."""
+    """On the page for users, each of them; those of the client have a page of their own."""
     (table,) = tables(section(text_of("docs/http-api.md"), "Commands"))
     listed = {found for row in table for found in re.findall(r"^`protoquad ([a-z-]+)", row[0])}
 
-    assert listed == set(group.list_commands(None))
+    assert listed == set(group.list_commands(None)) - set(client_commands.NAMES)
+    page = text_of("docs/cli.md")
+    assert [name for name in NAMES if f"pq {name}" not in page] == []
 
 
 def _exists(command: Any, words: list[str]) -> bool:
+    command = getattr(command, "wrapped", command)  # a command of the client under `protoquad`
     if hasattr(command, "list_commands"):  # a group
         if not words or words[0].startswith("-"):
             return True
         found = command.get_command(None, words[0])
         return found is not None and _exists(found, words[1:])
     options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    return {word.partition("=")[0] for word in words if word.startswith("-")} <= options | {"--help"}
+    return {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"} <= options | {"--help"}
 
 
 @pytest.fixture(scope="module")

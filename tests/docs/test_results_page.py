@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import REPOSITORY, section, tables, text_of
 
 PAGE = text_of("docs/results.md")
-BY_SESSION = ("Against baselines", "What each part is worth", "A larger network")
+BY_SESSION = ("Against baselines", "Other draws of the shots", "What each part is worth", "A larger network")
 COLUMNS: tuple[Callable[[dict[str, Any]], float], ...] = (
     lambda run: run["accuracy"][0],
     lambda run: run["accuracy"][5],
@@ -35,6 +35,26 @@ def test_a_table_of_accuracies_is_that_of_its_files(heading: str) -> None:
             values = [read(run) for run in runs]
             expected = [mean(values)] + ([stdev(values)] if len(shown) > 1 else [])
             assert shown == pytest.approx(expected, abs=HALF_A_DIGIT), (first, cell)
+
+
+NEWCOMER = (
+    *("provisional", "refined", "gain", "streamed", "accepted", "near_refused", "near_refused_at_95", "near_auroc"),
+    *("far_refused", "far_auroc", "calibration_error"),
+)
+
+
+def test_the_table_of_newcomers_is_that_of_its_files() -> None:
+    """Each mean with its error; a dash where there was nothing to measure."""
+    (table,) = tables(section(PAGE, "Without a base session"))
+
+    assert len(table) >= 2
+    for first, *cells in table:
+        (run,) = _files(first)
+        (found,) = run["scenes"].values()
+        for cell, name in zip(cells, NEWCOMER, strict=True):
+            shown = [float(number) for number in re.findall(r"[\d.]+", cell)]
+            expected = [found[name]["mean"], found[name]["error"]] if found[name] else []
+            assert shown == pytest.approx(expected, abs=HALF_A_DIGIT), (first, name)
 
 
 @pytest.mark.parametrize("page", ["docs/results.md", "docs/speed.md"])

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from store.classes import digest
-from tests.faults.drawn_images import COLOURS, picture
+from tests.faults.drawn_images import COLOURS
 from tests.faults.ledger import Ledger, Sight, Taught
 from tests.faults.stage import Deployment, Replica
 
@@ -95,16 +95,22 @@ class Caller:
         taught = self.ledger.take(operation.model, operation.pick)
         if taught is None:
             return
-        path = f"/models/{taught.model}/classes/{taught.class_id}/shots"
-        listed = self._send(replica, "GET", path, params={"limit": 500}) if taught.more else None
-        if listed is not None and listed.status_code == 200:
-            shots = {item["sha256"]: item["id"] for item in listed.json()["items"]}
-            chosen = next((data for data in taught.more if digest(data) in shots), None)
-            if chosen is not None:
-                self._forget_shot(taught, chosen, f"{path}/{shots[digest(chosen)]}", replica)
+        found = self._added_shot(taught, replica)
+        if found is not None:
+            self._forget_shot(taught, *found, replica)
         self.ledger.give_back(taught)
 
-    def _forget_shot(self, taught: Taught, data: bytes, path: str, replica: Replica) -> None:
+    def _added_shot(self, taught: Taught, replica: Replica) -> tuple[str, bytes] | None:
+        """The address of a shot that was added later, and its image."""
+        path = f"/models/{taught.model}/classes/{taught.class_id}/shots"
+        listed = self._send(replica, "GET", path, params={"limit": 500}) if taught.more else None
+        if listed is None or listed.status_code != 200:
+            return None
+        shots = {item["sha256"]: item["id"] for item in listed.json()["items"]}
+        chosen = next((data for data in taught.more if digest(data) in shots), None)
+        return None if chosen is None else (f"{path}/{shots[digest(chosen)]}", chosen)
+
+    def _forget_shot(self, taught: Taught, path: str, data: bytes, replica: Replica) -> None:
         answer = self._send(replica, "DELETE", path)
         self._noted("forget a shot", answer)
         if answer is None or answer.status_code in UNSURE:
@@ -145,9 +151,8 @@ class Caller:
     def _predict(self, operation: Operation, replica: Replica) -> None:
         """No database and no Redis on the way: whoever answers at all answers this."""
         colour = list(COLOURS)[operation.pick % len(COLOURS)]
-        answer = self._send(
-            replica, "POST", f"/models/{operation.model}/predict", files=[("images", picture(colour, 0))]
-        )
+        shown = self.ledger.image_to_show(operation.model, colour)
+        answer = self._send(replica, "POST", f"/models/{operation.model}/predict", files=[("images", shown)])
         self._noted("predict", answer)
         if answer is None:
             return

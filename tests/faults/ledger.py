@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from store.classes import digest
 from tests.faults.drawn_images import COLOURS, picture
 
 SHOTS = 3
@@ -24,6 +25,7 @@ class Taught:
     lesson: tuple[bytes, ...]  # the pictures that it was first taught with
     begun: float  # when it was sent
     key: str | None
+    colour: str  # of its pictures
     class_id: int | None = None
     answer: dict[str, Any] | None = None
     more: list[bytes] = field(default_factory=list)  # pictures that were added since
@@ -69,10 +71,12 @@ class Ledger:
         self.gone: list[Taught] = []
         self.activations: list[Activation] = []
         self.sights: list[Sight] = []
+        self.on_the_move: list[tuple[str, str]] = []
         self.complaints: list[str] = []
         self.operations: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._lessons = 0
+        self._shown: dict[tuple[str, str], bytes] = {}
 
     def new_class(self, model: str, pick: int, *, keyed: bool) -> Taught | None:
         """Something to teach, with pictures that nobody has seen, if there is a colour left."""
@@ -83,13 +87,34 @@ class Ledger:
                 return None
             name = free[pick % len(free)]
             key = f"lesson {self._lessons}" if keyed else None
-            taught = Taught(model, name, tuple(self._pictures(name)), time.monotonic(), key, taken=True)
+            taught = Taught(model, name, tuple(self._pictures(name)), time.monotonic(), key, name, taken=True)
             self.living.append(taught)
             return taught
 
+    def twin(self, of: Taught) -> Taught:
+        """A second class of the same colour, under another name."""
+        with self._lock:
+            pictures = tuple(self._pictures(of.colour))
+            name = f"{of.colour} {self._lessons}"
+            taught = Taught(of.model, name, pictures, time.monotonic(), None, of.colour, taken=True)
+            self.living.append(taught)
+            return taught
+
+    def image_to_show(self, model: str, colour: str) -> bytes:
+        """An image that nobody has seen; if the service keeps it, `take_shown` knows it by its digest."""
+        with self._lock:
+            self._lessons += 1
+            data = picture(colour, SHOTS * self._lessons)
+            self._shown[model, digest(data)] = data
+            return data
+
+    def take_shown(self, model: str, sha256: str) -> bytes | None:
+        with self._lock:
+            return self._shown.pop((model, sha256), None)
+
     def more_pictures(self, taught: Taught) -> list[bytes]:
         with self._lock:
-            return self._pictures(taught.name)
+            return self._pictures(taught.colour)
 
     def _pictures(self, colour: str) -> list[bytes]:
         self._lessons += 1
@@ -104,6 +129,20 @@ class Ledger:
             chosen = found[pick % len(found)]
             chosen.taken = True
             return chosen
+
+    def take_two(self, model: str, pick: int) -> tuple[Taught, Taught] | None:
+        first, second = self.take(model, pick), self.take(model, pick + 1)
+        if first is not None and second is not None:
+            return first, second
+        for taught in (first, second):
+            if taught is not None:
+                self.give_back(taught)
+        return None
+
+    def unsure_where(self, model: str, sha256: str) -> None:
+        """An image was to go from one place to another, and nobody was told; it must be in one of them."""
+        with self._lock:
+            self.on_the_move.append((model, sha256))
 
     def give_back(self, taught: Taught) -> None:
         taught.taken = False

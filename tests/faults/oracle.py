@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from store import bank_rows, catalogue, classes, sessions, versions
-from store.models import ClassRow, Model, Prototype, SessionRow, Shot, Version
+from store.models import ClassRow, Model, Prototype, Sample, SessionRow, Shot, Version
 from tests.faults.callers import Caller
 from tests.faults.drawn_images import COLOURS, picture
 from tests.faults.fresh import EVERYTHING, Fresh
@@ -39,6 +39,7 @@ class Known:
     sessions: list[SessionRow]
     banks: dict[int, dict[int, str]]  # of each kept version: a digest of what it knows of each class
     written: dict[int, set[int]]  # which classes each version has written
+    inbox: list[str]  # digests of its images
 
     @property
     def head(self) -> int:
@@ -81,6 +82,7 @@ class Oracle:
         for model in self.ledger.models:
             known = self._known(model)
             self._make_sure(known)
+            self._moved_images(known)
             self._history(known)
             self._banks_are_complete(known)
             self._sessions_published_once(known)
@@ -159,6 +161,7 @@ class Oracle:
                 list(db.scalars(select(SessionRow).where(SessionRow.model_id == model.id))),
                 {number: _bank(db, row) for number, row in own.items() if row.kept},
                 written,
+                list(db.scalars(select(Sample.sha256).where(Sample.model_id == model.id))),
             )
 
     def _make_sure(self, known: Known) -> None:
@@ -175,6 +178,7 @@ class Oracle:
             if row is not None:
                 taught.leaving = False
                 self._which_shots(taught, known.shots.get(row.id, []))
+            taught.taken = False
 
     def _which_shots(self, taught: Taught, stored: list[str]) -> None:
         for maybe in taught.maybe:
@@ -183,6 +187,15 @@ class Oracle:
         taught.maybe.clear()
         taught.more = [data for data in taught.more if data not in taught.going or classes.digest(data) in stored]
         taught.going.clear()
+
+    def _moved_images(self, known: Known) -> None:
+        """An image that was sent from one class to another, or from the inbox to a class, is in one place."""
+        for model, sha256 in self.ledger.on_the_move:
+            if model == known.model.name:
+                of_classes = sum(stored.count(sha256) for stored in known.shots.values())
+                places = of_classes + known.inbox.count(sha256)
+                self._check("moved image in one place", places == 1, f"{model}: {sha256} is in {places} places")
+        self.ledger.on_the_move = [one for one in self.ledger.on_the_move if one[0] != known.model.name]
 
     def _history(self, known: Known) -> None:
         """Numbers without a gap, given once, each standing on an earlier one."""
@@ -285,7 +298,8 @@ class Oracle:
             what = f"{taught}: {replica.name} finds {found} at version {answer['version']}, and it should be {right}"
             self._check("class found where its tables have it", _same_distances(found, right), what)
             self._check("deleted class not predicted", not gone & set(found), what)
-            self.recognised[min(found, key=found.__getitem__) == taught.class_id] += 1
+            if sum(one.colour == taught.colour for one in served) == 1:
+                self.recognised[min(found, key=found.__getitem__) == taught.class_id] += 1
 
     def _pinned_predictions(self, known: Known, *, thoroughly: bool) -> None:
         """A kept version answers as it did when it was first asked, on every replica."""
@@ -339,6 +353,8 @@ def _predicted(replica: Replica, model: str, pictures: list[bytes], **query: Any
     files = [("images", data) for data in pictures or [picture(PROBES[0], 0)]]
     answer = replica.client.post(f"/models/{model}/predict", params=query, files=files)
     body: dict[str, Any] = answer.raise_for_status().json()
+    for prediction in body["predictions"]:
+        del prediction["sample_id"]  # is another each time
     return body
 
 

@@ -13,14 +13,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tests.faults.callers import Caller, Operation
+from tests.faults.callers import Operation
 from tests.faults.faults import Action, Fault
 from tests.faults.ledger import Ledger
 from tests.faults.oracle import Oracle
+from tests.faults.rearranging import Rearranger
 from tests.faults.stage import Deployment
 
 CALLERS = 2
-KINDS = {"teach": 6, "predict": 4, "delete": 2, "shots": 2, "forget": 1, "activate": 1}  # how often, by comparison
+# How often, by comparison.
+KINDS = {
+    "teach": 6,
+    "predict": 3,
+    "delete": 2,
+    "shots": 2,
+    "forget": 1,
+    "move": 1,
+    "merge": 1,
+    "resolve": 1,
+    "activate": 1,
+}
 FEWEST, MOST = 3, 6  # operations of one caller in a round
 PAUSE = 0.6  # seconds between two of them, at most
 
@@ -138,7 +150,7 @@ class Play(Generic[Played]):
         self.tell(f"{self.title}, round {plan.number}: {faults}; {took}")
 
     def _call(self, steps: tuple[tuple[float, Operation], ...]) -> None:
-        caller = Caller(self.stage, self.ledger)
+        caller = Rearranger(self.stage, self.ledger)
         try:
             for pause, operation in steps:
                 threading.Event().wait(pause)
@@ -159,7 +171,7 @@ class Play(Generic[Played]):
 
     def _afterwards(self) -> None:
         """One more class for each model: its session takes along whatever a failed one left behind."""
-        caller = Caller(self.stage, self.ledger)
+        caller = Rearranger(self.stage, self.ledger)
         for place, model in enumerate(self.models):
             caller.perform(Operation("delete", model, place, 0))
             caller.perform(Operation("teach", model, place, 0, keyed=True))

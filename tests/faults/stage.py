@@ -30,6 +30,7 @@ SETTINGS = {
     "PROTOQUAD_SESSION_PATIENCE": "1",
     "PROTOQUAD_KEEP_VERSIONS": "4",  # few, so that versions are pruned all the time
     "PROTOQUAD_WORKER": "false",
+    "PROTOQUAD_CAPTURE": "all",
 }
 LAST_LINES = 12
 

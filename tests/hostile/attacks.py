@@ -1,5 +1,6 @@
 """The attacks, each a function of a target that goes on until its time is over. `ATTACKS` names them all."""
 
+import json
 import random
 import socket
 import threading
@@ -93,6 +94,26 @@ def json_that_is_deep(target: Target) -> None:
 @planned(known=True, callers=2)
 def json_of_one_long_name(target: Target) -> None:
     _json(target, "POST", "/classes", b'{"name":"', b"\xc3\xa4", b'","shots":[]}')
+
+
+@planned(known=True, callers=2)
+def json_heap_to_infer(target: Target) -> None:
+    _json(target, "POST", "/v2/models/default/infer", b'{"parameters":[', b"[],", b"[]]}")
+
+
+@planned(known=True, callers=2)
+def json_lists_to_infer(target: Target) -> None:
+    _json(target, "POST", "/v2/models/default/infer", b'{"inputs":[{"data":[', b'[["QQ=="]],', b"[]]}]}")
+
+
+@planned(known=True, callers=2)
+def binary_tensor_of_empty_images(target: Target) -> None:
+    size = int(95 * MEGABYTE * target.scale) // 4 * 4
+    tensor = {"name": "image", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": size}}
+    head = json.dumps({"inputs": [tensor]}).encode()
+    while target.going():
+        length = f"Inference-Header-Content-Length: {len(head)}"
+        target.ask("POST", "/v2/models/default/infer", length, body=head + bytes(size))
 
 
 # Forms

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -17,7 +18,7 @@ from sqlalchemy.orm import Session
 
 import migrations
 from migrations import schema
-from store import catalogue, classes, sessions, versions
+from store import base_sessions, catalogue, classes, sessions, versions, webhooks, zip_parts
 from store.database import Database, now
 from store.errors import SchemaMismatch
 from store.models import Base, SessionEvent
@@ -96,10 +97,32 @@ def test_sessions_keep_everything_through_the_step_that_gave_them_a_queue(databa
 
     with database.read() as db:
         assert "queue" not in between[0]
-        assert {**between[0], "queue": "gpu"} == before[0]
+        assert {**between[0], "queue": "gpu", "traceparent": None, "kind": "incremental", "task": None} == before[0]
         assert (_kept(db)[0], _kept(db)[1:]) == ({**before[0], "queue": "cpu"}, before[1:])
         assert between[1:] == before[1:]
     with database.write() as db:
+        assert sessions.claim(db, "worker", lease=60, attempts=3) is not None
+
+
+def test_sessions_keep_everything_through_the_step_that_gave_them_a_kind(database: Database) -> None:
+    """Down and up again: sessions that refine stay; a base session stays if it is over, and is lost if it waits."""
+    with database.write() as db:
+        model = catalogue.create(db, "birds", "resnet18", 1.0)
+        over = base_sessions.enqueue(db, model.id, {}, BytesIO(b"zip"), queue="cpu", request_id=None)
+        sessions.cancel(db, model.id, over.id)
+        kept = sessions.enqueue(db, model, delay=0, patience=0, request_id="first")
+        base_sessions.enqueue(db, model.id, {}, BytesIO(b"zip"), queue="cpu", request_id=None)
+
+    schema.downgrade(database, "0005")
+    schema.upgrade(database)
+
+    with database.write() as db:
+        rows = sessions.page(db, model.id, before=None, limit=10)
+        assert [(row.id, row.status, row.kind, row.task) for row in rows] == [
+            (kept.id, "queued", "incremental", None),
+            (over.id, "cancelled", "incremental", None),
+        ]
+        assert zip_parts.read(db, over.id, 0) is None
         assert sessions.claim(db, "worker", lease=60, attempts=3) is not None
 
 
@@ -117,6 +140,27 @@ def test_shots_keep_everything_through_the_step_that_gave_them_a_small_form(data
     assert [image.scaled for image in before] == [b"small", None]
     with database.read() as db:
         assert classes.shots_of(db, model.id, [1]) == [replace(image, scaled=None) for image in before]
+
+
+def test_sessions_keep_everything_through_the_step_that_gave_them_a_trace(database: Database) -> None:
+    """Down and up again: the row stays, without the trace; webhooks, which only the later schema has, are gone."""
+    with database.write() as db:
+        model = catalogue.create(db, "birds", "resnet18", 1.0)
+        webhooks.create(db, model.id, "https://example.org/hook", webhooks.EVENTS)
+        sessions.enqueue(db, model, delay=0, patience=0, traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
+        before = _session(db)
+
+    schema.downgrade(database, "0005")
+    schema.upgrade(database)
+
+    with database.read() as db:
+        assert before["traceparent"] == f"00-{'1' * 32}-{'2' * 16}-01"
+        assert _session(db) == {**before, "traceparent": None}
+        assert webhooks.everything(db, model.id) == []
+
+
+def _session(db: Session) -> dict[str, Any]:
+    return dict(db.execute(text("SELECT * FROM sessions")).mappings().one())
 
 
 def _kept(db: Session) -> list[dict[str, Any]]:
@@ -212,6 +256,9 @@ def test_sqlite_counts_ids_as_the_models_say(tmp_path: Path) -> None:
         "UPDATE classes SET status = 'unheard'",
         "UPDATE sessions SET status = 'unheard'",
         "UPDATE versions SET kind = 'unheard'",
+        "UPDATE webhooks SET status = 'unheard'",
+        "INSERT INTO deliveries (id, webhook_id, type, body, attempts, due_at, created_at)"
+        " SELECT 'msg', 'wh_0', '', '', 0, created_at, created_at FROM models",
         "INSERT INTO shots (model_id, class_id, sha256, data) SELECT id, 99, '', '' FROM models",
         "INSERT INTO weights (model_id, version, data) SELECT id, 99, '' FROM models",
         "INSERT INTO session_events (session_id, event, data, at) SELECT 99, '', '{}', created_at FROM models",
@@ -222,6 +269,7 @@ def test_a_row_that_means_nothing_is_refused(db: Session, statement: str) -> Non
     model = catalogue.create(db, "birds", "resnet18", 1.0)
     classes.add(db, model, "wren", shots=5, since=catalogue.UNTAUGHT)
     sessions.enqueue(db, model, delay=0, patience=0)
+    webhooks.create(db, model.id, "https://example.org/hook", webhooks.EVENTS)
 
     with pytest.raises(IntegrityError), db.begin_nested():
         db.execute(text(statement))
@@ -261,6 +309,7 @@ def test_a_name_is_free_again_when_its_class_is_deleted(db: Session) -> None:
 def test_a_model_takes_everything_of_its_own_with_it(db: Session) -> None:
     """No row of any table is left behind."""
     model = catalogue.create(db, "birds", "resnet18", 1.0)
+    webhooks.create(db, model.id, "https://example.org/hook", webhooks.EVENTS)  # the version makes a delivery
     session = sessions.enqueue(db, model, delay=0, patience=0)
     classes.add(db, model, "wren", shots=5, since=catalogue.UNTAUGHT, session_id=session.id)
     classes.add_shots(db, model.id, 1, [b"image"])

@@ -248,11 +248,11 @@ def test_what_could_not_be_written_is_not_learned(
 
     teach(own_database, "red")
     with monkeypatch.context() as patched:
-        patched.setattr("protoquad.base_command.read_images", never)
+        patched.setattr("learners.base_run.read_images", never)
         taken = sentence(run(pictures))
         other = sentence(run(paint(pictures.parent / "more", {"pink": 2}), "--backbone", "efficientnet_lite0"))
     run(paint(pictures.parent / "more", {"pink": 2}), *SMALL)
-    monkeypatch.setattr("protoquad.base_command.read_images", never)
+    monkeypatch.setattr("learners.base_run.read_images", never)
     second = sentence(run(paint(pictures.parent / "third", {"grey": 2})))
 
     assert "model 'default' has classes of these names already: 'red'" in taken

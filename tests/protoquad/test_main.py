@@ -1,11 +1,13 @@
 """The command line itself: its own commands, and those that other distributions add."""
 
+import errno
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from protoquad.main import COMMANDS, app
+from protoquad.plain_errors import plain_errors
 
 METADATA = "Metadata-Version: 2.1\nName: protoquad-extra\nVersion: 1\n"
 
@@ -46,6 +48,12 @@ def test_a_distribution_cannot_replace_a_command() -> None:
 
     assert result.exit_code == 2
     assert CliRunner().invoke(app, ["--help"]).output.count("│ keys ") == 1
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    """As in `protoquad doctor | head -1`: it is left to typer, which ends without a word."""
+    with pytest.raises(BrokenPipeError), plain_errors():
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 def test_an_unknown_command_is_an_error() -> None:

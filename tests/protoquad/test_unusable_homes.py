@@ -31,10 +31,9 @@ OTHERS = (
     "backup {out}",
     "export default {out}",
     "migrate",
-    "doctor",
 )
 # Commands open a database in one of two ways: making it where there is none, or not. One of each does for most cases.
-MAKES_ONE, NEEDS_ONE = "migrate", "doctor"
+MAKES_ONE, NEEDS_ONE = "migrate", "backup {out}"
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from service.app import create_app
 from store.database import Database
 from store.settings import Settings
 
-OPEN = ("/livez", "/readyz", "/docs", "/openapi.json")
+OPEN = ("/livez", "/readyz", "/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready")
 SCOPES = ("predict", "teach", "admin")
 STAND_INS = {
     **{"{model}": "default", "{class_id}": "1", "{number}": "0", "{session_id}": "1"},
-    **{"{sample}": "1", "{shot}": "1", "{key_id}": "00000000"},
+    **{"{sample}": "1", "{shot}": "1", "{key_id}": "00000000", "{webhook_id}": "wh_0", "{version}": "0"},
 }
 
 
@@ -28,11 +28,11 @@ def documented_scope(method: str, path: str) -> str | None:
         return None
     if path.endswith("/activate") or (method != "GET" and path in ("/models", "/models/{model}")):
         return "admin"
-    if path.startswith("/keys") or path.endswith(("/export", "/models/import")):
+    if path.startswith("/keys") or path.endswith(("/export", "/models/import", "/base")) or "/webhooks" in path:
         return "admin"
     if "/inbox" in path:
         return "teach"
-    return "predict" if method == "GET" or path.endswith("/predict") else "teach"
+    return "predict" if method == "GET" or path.endswith(("/predict", "/infer")) else "teach"
 
 
 def asked(service: Any, method: str, path: str, key: str | None) -> int:
@@ -63,12 +63,11 @@ def test_every_route_is_there_at_the_root_and_under_a_model() -> None:
     """The list above is whole: each resource's route comes twice, and the others are counted."""
     found = routes()
 
-    rooted = {
-        (m, p) for m, p in found if p.split("/")[1] in {"predict", "classes", "sessions", "versions", "events", "inbox"}
-    }
+    resources = {"predict", "classes", "sessions", "versions", "events", "inbox", "base", "webhooks"}
+    rooted = {(m, p) for m, p in found if p.split("/")[1] in resources}
     assert {(m, f"/models/{{model}}{p}") for m, p in rooted} <= set(found)
-    assert len(rooted) == 30
-    assert len(found) == 2 * len(rooted) + 4 + 5 + 5 + 2
+    assert len(rooted) == 35
+    assert len(found) == 2 * len(rooted) + 4 + 5 + 5 + 2 + 9
 
 
 @pytest.mark.parametrize("key", ["nonsense", "pq_00000000_" + "0" * 64])

@@ -24,7 +24,7 @@ MANY = Bounds(images=100, bytes=10**6, days=30)
 
 def add(db: Session, model: Model, own_id: int, data: bytes = b"image") -> None:
     top = {"top": [{"class_id": 1, "confidence": 0.5, "distance": 0.25}]}
-    samples.add(db, NewSample(own_id, model.id, 3, 2, True, 0.5, 0.25, top, b"feature", data))
+    samples.add(db, [NewSample(own_id, model.id, 3, 2, True, 0.5, 0.25, top, b"feature", data)])
 
 
 def ids(db: Session, model: Model) -> list[int]:

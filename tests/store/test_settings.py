@@ -12,7 +12,8 @@ from store.settings import Settings
 def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for field in Settings.model_fields:
         monkeypatch.delenv(f"PROTOQUAD_{field.upper()}", raising=False)
-    monkeypatch.delenv("PROTOQUAD_GUARD_PICTURES", raising=False)
+    for other in ("PROTOQUAD_GUARD_PICTURES", "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        monkeypatch.delenv(other, raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -175,3 +176,35 @@ def test_a_broker_that_is_refused_is_not_quoted(url: str) -> None:
 
     assert "s3" not in refused.value.errors()[0]["msg"]
     assert "cret" not in refused.value.errors()[0]["msg"]
+
+
+def test_networks_of_webhooks_are_addresses_or_ranges() -> None:
+    """In either family; a single address is a network of one."""
+    networks = Settings(webhook_networks="10.0.0.1/8, 127.0.0.1,fd00::/8").networks_of_webhooks
+
+    assert [str(network) for network in networks] == ["10.0.0.0/8", "127.0.0.1/32", "fd00::/8"]
+    assert Settings().networks_of_webhooks == ()
+
+
+@pytest.mark.parametrize("given", ["localhost", "10.0.0.0/99", "true"])
+def test_a_network_that_is_none_is_refused(given: str) -> None:
+    """A name could mean another address tomorrow."""
+    with pytest.raises(ValidationError, match="webhook_networks"):
+        Settings(webhook_networks=given)
+
+
+@pytest.mark.parametrize("name", ["PROTOQUAD_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"])
+def test_a_collector_is_set_by_our_name_or_by_that_of_opentelemetry(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The second is there already where others send traces too."""
+    monkeypatch.setenv(name, "http://collector:4318")
+
+    assert Settings().otlp_endpoint == "http://collector:4318"
+
+
+@pytest.mark.parametrize("given", ["collector:4317", "grpc://secret@collector", "http://secret @collector"])
+def test_a_collector_that_is_no_address_is_refused_without_repeating_it(given: str) -> None:
+    """It may contain a password."""
+    with pytest.raises(ValidationError) as refused:
+        Settings(otlp_endpoint=given)
+
+    assert given not in refused.value.errors()[0]["msg"]

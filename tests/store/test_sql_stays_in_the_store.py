@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("core", "engine", "learners", "messaging", "protoquad", "service", "workers")
+PACKAGES = ("core", "engine", "learners", "messaging", "protoquad", "service", "tracing", "workers")
 ALLOWED = {"sqlalchemy.exc": None, "sqlalchemy.orm": {"Session"}}  # errors, and the type of a transaction
 STATEMENTS = {"add", "add_all", "delete", "execute", "flush", "get", "get_one", "merge", "query", "scalar", "scalars"}
 

@@ -1,0 +1,1 @@
+"""The commands of `pq`, one file each; `protoquad` has the same."""

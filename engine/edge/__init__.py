@@ -1,0 +1,1 @@
+"""A version as one graph that runs without the service: images in, answers out, for ONNX runtimes and OpenVINO."""
