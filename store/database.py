@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, func, select, t
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from store.write_ahead_log import WriteAheadLog
 
@@ -65,6 +66,8 @@ class Database:
                 pool_pre_ping=True,  # after a restart of the server no request fails
                 connect_args={"connect_timeout": SECONDS_TO_CONNECT},
             )
+        self._closed = False
+        event.listen(self.engine, "checkin", self._close_late_connection)
         self._writer: Engine = self.engine.execution_options(writes=True)
         # By default each statement of PostgreSQL sees another moment, and reading a bank takes several statements.
         snapshot = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
@@ -87,9 +90,15 @@ class Database:
             self.write_ahead_log.truncate_soon()
 
     def close(self) -> None:
+        """Close all connections; one that another thread uses is closed as soon as that thread is done with it."""
+        self._closed = True
         self.engine.dispose()
         if self.write_ahead_log:
             self.write_ahead_log.close()
+
+    def _close_late_connection(self, _: Any, record: ConnectionPoolEntry) -> None:
+        if self._closed:
+            record.invalidate()
 
 
 _LIMIT_IDLENESS = text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)")

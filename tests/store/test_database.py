@@ -261,3 +261,17 @@ def test_every_connection_overwrites_what_it_deletes(tmp_path: Path) -> None:
 
         with database.read() as db:
             assert db.execute(text("PRAGMA secure_delete")).scalar_one() == 1
+
+
+def test_a_connection_in_use_when_the_database_closes_is_closed_when_it_is_returned(database_url: str) -> None:
+    """A thread that was stuck in a statement comes back after the service has stopped."""
+    database, closed = Database(database_url), []
+    event.listen(database.engine, "close", lambda connection, _: closed.append(connection))
+
+    with database.read() as db:
+        in_use = db.connection().connection.dbapi_connection
+        database.close()
+        before = list(closed)
+
+    assert in_use not in before
+    assert in_use in closed
