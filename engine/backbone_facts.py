@@ -37,7 +37,7 @@ class BackboneFacts:
 def facts_of(name: str, folder: Path | None = None) -> BackboneFacts:
     """Raises BackboneError if there is no such backbone. `folder`: of weight files."""
     backbones.require_known(name)
-    weights = tuple(source_of(part, folder) for part in backbones.parts_of(name))
+    weights = tuple(source_of(backbones.network_of(part), folder) for part in backbones.parts_of(name))
     try:
         with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
             built = backbones.build(name)

@@ -29,10 +29,11 @@ def pretrained(name: str, file: Path | None = None, folder: Path | None = None) 
     if len(parts) == 2:
         first, second = (pretrained(part, folder=folder) for part in parts)
         return backbones.join(first, second)
-    found = find_in(folder, name)
+    network = backbones.network_of(name)
+    found = find_in(folder, network)
     if found is not None:
         return pretrained(name, found)
-    return _built(name, _own_weights(name), f"the download of {name}")
+    return _built(name, _own_weights(network), f"the download of {network}")
 
 
 def as_it_comes(name: str, folder: Path | None = None) -> Backbone:

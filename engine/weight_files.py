@@ -62,7 +62,7 @@ def names_in(folder: Path | None) -> list[str]:
 
 def digests(folder: Path | None, name: str) -> list[str]:
     """The SHA-256 of each file that the backbone would be read from, checked: another file is another backbone."""
-    files = [find_in(folder, part) for part in backbones.parts_of(name)]
+    files = [find_in(folder, backbones.network_of(part)) for part in backbones.parts_of(name)]
     return [checked_digest(file) for file in files if file is not None]
 
 

@@ -22,6 +22,7 @@ UNIT = "efficientnet_lite0"  # whose cost is 1
 HEADINGS = ["backbone", "input", "features", "parameters", "cost", "time", "weights"]
 NOTES = (
     f"Cost: the multiply-adds of an image, where {UNIT} is 1. --measure shows the time on this machine.",
+    "Most take images of another size, as efficientnet_lite0@288: larger ones are often told apart better.",
     "Any two can be joined with '+', as efficientnet_lite0+efficientnet_lite2: features of both, cost of both.",
     "Of timm, any model works as timm:<name>; PROTOQUAD_WEIGHTS names a folder for weight files.",
 )

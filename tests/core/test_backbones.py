@@ -1,7 +1,7 @@
 """Every backbone keeps the same contract, and takes the tensors that it is given."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -252,6 +252,36 @@ def test_an_unknown_model_of_timm_is_answered_with_names_like_it() -> None:
     """A slip in the name is easily mended."""
     with pytest.raises(UnknownBackbone, match=r"timm has no model 'test_resnot'; names like it: .*test_resnet"):
         build("timm:test_resnot")
+
+
+# Images of another size
+
+
+def test_a_network_takes_images_of_the_size_after_the_at_sign() -> None:
+    """It is the same network, cut and framed in the same way."""
+    own, larger = (seeded(lambda name=name: build(name)) for name in ("timm:test_resnet", "timm:test_resnet@192"))
+    assert isinstance(own, Backbone)
+    assert isinstance(larger, Backbone)
+
+    features = larger(larger.framing.blank())
+
+    assert (own.name, larger.name) == ("timm:test_resnet", "timm:test_resnet@192")
+    assert larger.framing == replace(own.framing, size=192)
+    assert features.shape == (1, own.dim)
+    assert all(torch.equal(tensor, larger.state_dict()[name]) for name, tensor in own.state_dict().items())
+
+
+@pytest.mark.parametrize("pixels", ["", "0", "15", "1025", "0128", "-64", "6.4e1", "64@64", "٦٤"])
+def test_a_size_must_be_a_whole_number_within_bounds(pixels: str) -> None:
+    """And has one spelling: two names of one backbone would be two backbones to every store and cache."""
+    with pytest.raises(UnknownBackbone, match=r"give a whole number from 16 to 1024 after the @"):
+        build(f"resnet32@{pixels}")
+
+
+def test_a_network_of_fixed_positions_takes_images_of_its_own_size_only() -> None:
+    """That is said when it is built, not when the first image comes."""
+    with pytest.raises(UnknownBackbone, match="takes images of 224 pixels only"):
+        build("timm:deit_tiny_distilled_patch16_224@192")
 
 
 # Given weights

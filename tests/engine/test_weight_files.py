@@ -16,7 +16,7 @@ from core.errors import WeightsMismatch, WeightsMissing
 from core.torchvision_ops import make_torchvision_importable
 from engine import preparation, pretrained
 from engine.pretrained import as_it_comes
-from engine.weight_files import find_in, names_in, packaged_file, read_weights
+from engine.weight_files import digests, find_in, names_in, packaged_file, read_weights
 from engine.weight_sources import WeightSource, source_of
 
 make_torchvision_importable()
@@ -68,6 +68,20 @@ def test_each_network_of_a_pair_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert holds(backbone, "trunk.first.", first)
     assert holds(backbone, "trunk.second.", second)
     assert backbone.pretrained
+
+
+def test_a_file_belongs_to_a_network_whatever_the_size_of_its_images(tmp_path: Path) -> None:
+    """Alone and in a pair; and another file is another prepared backbone there too."""
+    weights = resnet32_weights(1)
+    save_file(weights, tmp_path / "resnet32.safetensors")
+
+    alone, pair = (as_it_comes(name, tmp_path) for name in ("resnet32@48", "resnet32@48+resnet32"))
+
+    assert holds(alone, "trunk.", weights)
+    assert holds(pair, "trunk.first.", weights)
+    assert holds(pair, "trunk.second.", weights)
+    assert alone.pretrained
+    assert digests(tmp_path, "resnet32@48") == digests(tmp_path, "resnet32")
 
 
 def test_of_several_files_safetensors_is_the_first(tmp_path: Path) -> None:

@@ -80,6 +80,15 @@ def test_a_pair_costs_what_both_cost() -> None:
     assert [source["network"] for source in pair["weights"]] == ["efficientnet_lite0", "efficientnet_lite2"]
 
 
+def test_larger_images_cost_as_many_times_as_they_have_pixels() -> None:
+    """With the weights of the same network."""
+    own, larger = listed("efficientnet_lite0", "efficientnet_lite0@288").values()
+
+    assert larger["input"] == 288
+    assert larger["cost"] == pytest.approx((288 / 224) ** 2, rel=0.02)
+    assert larger["weights"] == own["weights"]
+
+
 def test_multiply_adds_are_those_that_a_convolution_does() -> None:
     """ResNet-18 on 224 pixels is known to take 1.81 billion."""
     assert listed("resnet18")["resnet18"]["multiply_adds"] == pytest.approx(1.814e9, rel=0.005)
