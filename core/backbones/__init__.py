@@ -14,7 +14,17 @@ from core.backbones.image_size import resized
 from core.backbones.pair import join
 from core.errors import UnknownBackbone
 
-__all__ = ["NAMES", "SINGLE_NAMES", "Backbone", "build", "is_network", "join", "network_of", "parts_of", "require_known"]
+__all__ = [
+    "NAMES",
+    "SINGLE_NAMES",
+    "Backbone",
+    "build",
+    "is_network",
+    "join",
+    "network_of",
+    "parts_of",
+    "require_known",
+]
 
 _BUILDERS: dict[str, Callable[[str, Mapping[str, Tensor] | None], Backbone]] = {
     "efficientnet_lite0": efficientnet_lite.build,
