@@ -55,5 +55,5 @@ def require_none(db: Session, model_id: ModelId) -> None:
     if found is not None:
         raise Conflict(
             f"the model has a base session already: session {found.id} is {found.status}; "
-            f"wait until it is over, or cancel it with POST /sessions/{found.id}/cancel"
+            f"wait until it is over, or cancel it with POST …/sessions/{found.id}/cancel"
         )

@@ -215,7 +215,7 @@ class AsyncSessions(AsyncResource):
         waiting = Waiting(session_id, timeout)
         while True:
             try:
-                found = await self.get(session_id)
+                found = self.bound(await self._send(sessions.get_within(session_id, waiting.seconds_to_ask())))
                 if found.over:
                     return found
                 waiting.asked()

@@ -3,8 +3,10 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
+from queue import SimpleQueue
+from threading import Thread
 from typing import Literal, TypeVar
 
 from protoquad_client.answers import Prediction
@@ -19,19 +21,40 @@ AHEAD = 2  # batches for each that is being answered: nobody waits while the old
 
 
 def in_order(work: Callable[[Batch], list[Result]], batches: Iterable[Batch], parallel: int) -> Iterator[Result]:
-    """What `work` makes of the batches, in threads."""
+    """What `work` makes of the batches, in threads.
+
+    They are not those of a pool, which a program waits for when it ends: after Ctrl-C, for as long as a request lasts.
+    """
     _require_some(parallel)
-    pool = ThreadPoolExecutor(parallel, "protoquad")
+    todo: SimpleQueue[tuple[Future[list[Result]], Batch] | None] = SimpleQueue()
     waiting: deque[Future[list[Result]]] = deque()
+    for _ in range(parallel):
+        Thread(target=_work_off, args=(work, todo), name="protoquad", daemon=True).start()
     try:
         for batch in batches:
-            waiting.append(pool.submit(work, batch))
+            waiting.append(Future())
+            todo.put((waiting[-1], batch))
             if len(waiting) >= AHEAD * parallel:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        for future in waiting:
+            future.cancel()
+        for _ in range(parallel):
+            todo.put(None)
+
+
+def _work_off(
+    work: Callable[[Batch], list[Result]], todo: "SimpleQueue[tuple[Future[list[Result]], Batch] | None]"
+) -> None:
+    while (one := todo.get()) is not None:
+        future, batch = one
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(work(batch))
+            except BaseException as error:  # raised again where the result is asked for
+                future.set_exception(error)
 
 
 async def in_order_async(

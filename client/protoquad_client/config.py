@@ -25,12 +25,14 @@ class Config:
     def of(cls, url: str | None, key: str | None, *, timeout: float, retries: int, scale_down: bool) -> "Config":
         """What is None comes from the environment: PROTOQUAD_URL and PROTOQUAD_KEY."""
         address = (url or os.environ.get("PROTOQUAD_URL") or DEFAULT_URL).rstrip("/")
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        if not _is_address(address):
             raise ValueError(f"'{address}' is no address of a service; one is {DEFAULT_URL}")
-        if timeout <= 0 or retries < 0:
+        secret = (key or os.environ.get("PROTOQUAD_KEY") or "").strip()  # a file or a Secret often ends with a newline
+        if not (secret.isascii() and secret.isprintable()):
+            raise ValueError("the key has characters that no key has; copy it again")
+        if not timeout > 0 or retries < 0:
             raise ValueError(f"timeout is above 0 and retries are at least 0, not {timeout} and {retries}")
-        return cls(address, key or os.environ.get("PROTOQUAD_KEY") or None, timeout, retries, scale_down)
+        return cls(address, secret or None, timeout, retries, scale_down)
 
     def shots(self, images: Iterable[Image] | Image) -> list[EncodedImage]:
         """As they are sent to be taught."""
@@ -44,3 +46,12 @@ class Config:
         """Of every request."""
         common = {"Accept": "application/json, */*", "User-Agent": f"protoquad-client/{RELEASE}"}
         return {**common, "Authorization": f"Bearer {self.key}"} if self.key else common
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        (parts.hostname or "").encode("idna")
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port, of brackets, or of a name that cannot be one
+        return False

@@ -14,6 +14,7 @@ SILENCE = 45.0  # seconds without a byte after which a stream counts as broken: 
 MOST_FAILURES = 10  # in a row, which takes about a minute
 MOST_STREAM_FAILURES = 3  # of one wait; something between here and the service may not pass streams on
 FIRST_POLL, MOST_POLLS = 0.25, 20  # seconds between polls: 0, 0.25, 0.5 and so on, to 5
+LAST_ANSWER = 1.0  # seconds that the service has to answer, however little time is left
 NEARLY = 0.8  # of the time that a stream was opened for
 LONGEST_LINE = 4_000_000  # bytes
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -113,6 +114,10 @@ class Waiting:
         self._asked_to_pause = 0.0
 
     # What the service says when it is asked for the session
+
+    def seconds_to_ask(self) -> float:
+        """That it may take to answer: it is asked once more when the time is over."""
+        return float("inf") if self._end is None else max(self._end - self._clock(), LAST_ANSWER)
 
     def asked(self) -> None:
         """It answered."""

@@ -47,6 +47,7 @@ class Request(Generic[Parsed]):
     content: bytes | None = field(default=None, repr=False)
     repeat: Repeat = Repeat.SAFE
     least_seconds: float = 0.0  # that the service may take, whatever the client's timeout is
+    most_seconds: float = float("inf")  # that the caller has
 
     def path_of(self, model: str) -> str:
         prefix = "" if not self.of_model or model == DEFAULT_MODEL else f"/models/{quoted(model)}"
@@ -54,14 +55,18 @@ class Request(Generic[Parsed]):
 
 
 def quoted(part: object) -> str:
-    """As a part of a path."""
-    return quote(str(part), safe="")
+    """As a part of a path. Dots alone would lead to another path: that of another model, or of none."""
+    text = quote(str(part), safe="")
+    return text.replace(".", "%2E") if text in (".", "..") else text
 
 
 def given(**params: Param) -> dict[str, str]:
     """Parameters of a query, without those that are None. `from_` is called `from`."""
-    texts = {name.rstrip("_"): str(value) for name, value in params.items() if value is not None}
-    return {name: text.lower() if text in ("True", "False") else text for name, text in texts.items()}
+    return {
+        name.rstrip("_"): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in params.items()
+        if value is not None
+    }
 
 
 def new_key() -> str:

@@ -204,7 +204,7 @@ class Sessions(Resource):
         waiting = Waiting(session_id, timeout)
         while True:
             try:
-                found = self.get(session_id)
+                found = self.bound(self._send(sessions.get_within(session_id, waiting.seconds_to_ask())))
                 if found.over:
                     return found
                 waiting.asked()

@@ -58,7 +58,8 @@ def scaled_array(array: Any, short_side: int) -> bytes | None:
 
 def _is_large(image: "PillowImage", short_side: int) -> bool:
     """Whether it can be halved."""
-    plain = image.mode in PLAIN and not image.has_transparency_data
+    # Pillow before 10.1 does not say whether there is transparency.
+    plain = image.mode in PLAIN and not getattr(image, "has_transparency_data", True)
     return plain and min(image.size) >= 2 * short_side
 
 

@@ -17,14 +17,14 @@ CHUNK = 1024 * 1024  # bytes of an archive at a time
 
 def arguments(config: Config, request: Request[Any], model: str, seconds: float | None = None) -> dict[str, Any]:
     """For httpx2's `request` and `stream`; `seconds`: that the connection may be silent."""
-    patience = seconds or max(config.timeout, request.least_seconds)
+    patience = min(seconds or max(config.timeout, request.least_seconds), request.most_seconds)
     return {
         "method": request.method,
         "url": config.url + request.path_of(model),
         "params": dict(request.params) or None,
         "headers": {**config.headers(), **request.headers},
         "content": request.content,
-        "timeout": httpx2.Timeout(config.timeout, read=patience),
+        "timeout": httpx2.Timeout(min(config.timeout, patience), read=patience),
         "follow_redirects": False,
     }
 

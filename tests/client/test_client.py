@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from protoquad_client import Conflict, InvalidImage, NameTaken, NotFound, WaitTimeout
+from protoquad_client.batching import in_order
 
 from tests.service.conftest import Service
 from tests.waiting import until
@@ -196,6 +197,27 @@ def test_no_more_images_are_read_than_are_needed(client: Any, teach: Teach, draw
 
     assert len(first) == 3
     assert len(read) <= 2 * 2 * 2 + 4
+
+
+def test_to_stop_does_not_wait_for_requests_that_are_on_their_way() -> None:
+    """Neither does the end of the program: after Ctrl-C a service that does not answer would hold it up."""
+    begun, released, finished = threading.Event(), threading.Event(), list[int]()
+
+    def work(number: int) -> list[int]:
+        if number:
+            begun.set()
+            released.wait(10)
+        finished.append(number)
+        return [number]
+
+    found = in_order(work, range(9), parallel=1)
+    first = next(found)
+    begun.wait(10)
+    found.close()
+
+    assert (first, finished) == (0, [0])
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "protoquad")
+    released.set()
 
 
 def test_a_model_is_made_exported_and_imported(client: Any, teach: Teach, draw: Draw, tmp_path: Path) -> None:

@@ -61,13 +61,20 @@ def test_a_service_that_is_away_is_an_error() -> None:
     assert len(done.stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://127.0.0.1", "http://", "x"])
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://127.0.0.1", "http://", "http://x:port", "http://[::1"])
 def test_an_address_that_is_none_is_an_error(url: str) -> None:
-    """With the form of one."""
+    """With what one looks like."""
     (only,) = service_findings(url, None)
 
     assert only.state == "error"
-    assert "http://host:port" in only.text
+    assert "one is http://127.0.0.1:8000" in only.text
+
+
+def test_a_key_that_cannot_be_one_is_an_error() -> None:
+    """And is not shown."""
+    (only,) = service_findings("http://127.0.0.1:1", "schlüssel")
+
+    assert (only.state, only.text) == ("error", "the key has characters that no key has; copy it again")
 
 
 @pytest.mark.parametrize("answers", [{}, {"/livez": (200, {"status": "UP"})}, {"/livez": (200, [1])}])

@@ -1,5 +1,7 @@
 """`pq teach --folders`: a class for each folder, exactly once, whatever happens to the process."""
 
+import errno
+import os
 import re
 import stat
 import zipfile
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 from protoquad_client.commands.class_folders import read_class_folders
-from protoquad_client.commands.image_files import ImageFile, Unreadable
+from protoquad_client.commands.image_files import ImageFile, Refusal, Unreadable
 from protoquad_client.commands.sent_images import SentImage, fitting
 from protoquad_client.forms import EncodedImage
 
@@ -219,6 +221,49 @@ def test_what_a_zip_must_not_contain_is_refused(tmp_path: Path) -> None:
         "bomb.png": "it unpacks to more than a hundred times its size",
     }
     assert len(found.refused) == 6
+
+
+def test_names_in_a_zip_may_be_utf_8_that_does_not_say_so(tmp_path: Path) -> None:
+    """As macOS writes them."""
+    archive = zipped(tmp_path / "birds.zip", {"Käuze/1.png": picture("owl", 1)})
+    data = archive.read_bytes()
+    for head, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        at = data.index(head) + flags
+        data = data[:at] + b"\0\0" + data[at + 2 :]
+    archive.write_bytes(data)
+
+    (owls,) = read_class_folders(archive).classes
+
+    assert owls.name == "Käuze"
+    assert owls.images[0].read() == picture("owl", 1)
+
+
+def test_a_folder_that_cannot_be_listed_is_refused(birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its class would be missing without a word."""
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if path.endswith("bird 1"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+
+    found = read_class_folders(birds)
+
+    assert [one.name for one in found.classes] == ["bird 0", "bird 2", "bird 3"]
+    assert found.refused == (Refusal(str(birds / "bird 1"), "permission denied"),)
+
+
+def test_a_folder_whose_name_is_not_text_does_not_stop_the_others(command_line: CommandLine, birds: Path) -> None:
+    """The file systems of Linux take any bytes as a name."""
+    (birds / "bird 1").rename(birds / "bird \udcff")
+
+    done = command_line("teach", "--folders", birds)
+
+    assert done.exit_code == 3
+    assert "not taught: 'bird ?' cannot be taught: its name is not text in UTF-8" in done.stdout
+    assert set(shots(command_line)) == {"bird 0", "bird 2", "bird 3"}
 
 
 def test_a_damaged_zip_names_the_image(tmp_path: Path) -> None:

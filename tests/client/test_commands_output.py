@@ -1,5 +1,6 @@
 """What all commands have in common: help, errors, colours, pipes, completion, and that `protoquad` has them too."""
 
+import json
 import os
 import pty
 import re
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import click
+import click.testing
 import pytest
 from click.shell_completion import ShellComplete
 from protoquad_client.commands import exit_codes
@@ -80,6 +82,29 @@ def test_an_address_that_is_none_is_wrong_use() -> None:
 
     assert done.exit_code == 2
     assert "'localhost'" in done.stderr
+
+
+def test_what_standard_output_cannot_encode_is_escaped() -> None:
+    """As on a Windows that is not set to UTF-8. JSON says the same all the same."""
+    owl = {"id": 1, "name": "Käuze 🦉", "status": "learned", "shots": 5, "since": 1, "served": True}
+    page = {"items": [{**owl, "created_at": "2026-01-01T00:00:00Z"}], "next": None, "total": 1}
+    with answering({"/classes": (200, page)}) as service:
+        runner = click.testing.CliRunner(charset="latin-1")
+        text, document = (runner.invoke(pq, ["classes", "--url", service.url, *more]) for more in ([], ["--json"]))
+
+    assert (text.exit_code, document.exit_code) == (0, 0), text.output
+    assert "Käuze \\U0001f989" in text.stdout
+    assert json.loads(document.stdout)[0]["name"] == "Käuze 🦉"
+
+
+def test_a_reason_is_given_once() -> None:
+    """A problem may have it in its detail and beside the field."""
+    errors = [{"where": "name", "reason": "too long"}, {"where": "body", "reason": "odd"}]
+    body = {"type": "/problems/invalid-name", "status": 422, "detail": "the name is too long", "errors": errors}
+    with answering({"/classes": (422, body)}) as service:
+        done = run_pq("classes", "--url", service.url)
+
+    assert done.stderr == "error: the name is too long (body: odd)\n"
 
 
 def test_url_and_key_come_from_the_environment() -> None:

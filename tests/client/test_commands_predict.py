@@ -111,11 +111,12 @@ def test_standard_input_is_an_image(command_line: CommandLine, draw: Draw) -> No
 
 def test_standard_input_may_hold_the_names_of_images(command_line: CommandLine, images: Path) -> None:
     """One a line, as find prints them."""
-    names = f"{images / '1.png'}\n{images / '2.png'}\n"
+    names = f"{images / '1.png'}\n{images / '2.png'}\nno\0file\n"
 
     done = command_line("predict", "--files-from", "-", stdin=names.encode())
 
     assert [line.split(": ")[1].split(" ")[0] for line in done.stdout.splitlines()] == ["red", "green"]
+    assert (done.exit_code, done.stderr) == (3, "no?file: refused: no file can have such a name\n")
 
 
 def test_another_version_can_be_asked(command_line: CommandLine, images: Path) -> None:

@@ -1,5 +1,6 @@
 """`pq teach NAME IMAGES`: one class from a few images."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,18 @@ def test_wait_tells_how_the_session_ended(command_line: CommandLine, owls: Path)
         done = command_line("teach", "owl", owls, "--wait")
 
     assert done.exit_code == 0, done.output
+    assert "made version 2, which was promoted" in done.stdout
+
+
+def test_to_wait_may_have_an_end(command_line: CommandLine, owls: Path) -> None:
+    """What was taught is said all the same, and the same command goes on waiting."""
+    late = command_line("teach", "owl", owls, "--timeout", "0.1")
+    with command_line.worker():
+        done = command_line("teach", "owl", owls, "--wait")
+
+    assert late.exit_code == 1
+    assert late.stdout.startswith("'owl' taught with 3 images")
+    assert re.match(r"error: session \d+ is still queued", late.stderr)
     assert "made version 2, which was promoted" in done.stdout
 
 

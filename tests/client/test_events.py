@@ -1,5 +1,7 @@
 """Streams of events: read from bytes, over lost connections, and without streams at all."""
 
+import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +116,18 @@ def test_to_wait_goes_on_after_the_last_event(connect: Connect, misbehaving: Mis
 
     assert client.sessions.wait(1, timeout=60).status == "succeeded"
     assert [seen.headers.get("last-event-id") for seen in misbehaving.seen] == [None, None, None, "4", None]
+
+
+def test_to_wait_has_an_end_if_the_service_says_nothing(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the client's own timeout is."""
+    monkeypatch.setattr(event_stream, "LAST_ANSWER", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = connect(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=10)
+        began = time.monotonic()
+
+        with pytest.raises(WaitTimeout):
+            client.sessions.wait(1, timeout=0.1)
+        assert time.monotonic() - began < 10
 
 
 def test_a_stream_is_not_silent_for_longer_than_there_is_time() -> None:

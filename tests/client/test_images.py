@@ -139,6 +139,14 @@ def test_images_that_the_service_converts_are_sent_as_they_are(mode: str, monkey
     assert encoded(out.getvalue(), 64).data == out.getvalue()
 
 
+def test_an_old_pillow_scales_nothing(large: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 10.1 it does not say whether an image has transparency."""
+    monkeypatch.delattr(Image.Image, "has_transparency_data")
+
+    with Image.open(io.BytesIO(large)) as image:
+        assert size_of(encoded(image, 1024).data) == image.size
+
+
 @pytest.mark.parametrize("broken", [b"nonsense" * 50_000, b"\xff\xd8\xff\xe0" + bytes(400_000)])
 def test_what_is_no_image_is_left_to_the_service(broken: bytes) -> None:
     """It says better what is wrong."""

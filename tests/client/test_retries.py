@@ -1,5 +1,6 @@
 """When a request is sent again: against a server that drops, refuses and breaks off."""
 
+import io
 import socket
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -178,7 +179,7 @@ def test_pauses_double_up_to_eight_seconds_and_differ() -> None:
 def test_url_and_key_come_from_the_environment(misbehaving: Misbehaving, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless they are given."""
     monkeypatch.setenv("PROTOQUAD_URL", misbehaving.will(WELL) + "/")
-    monkeypatch.setenv("PROTOQUAD_KEY", "pq_secret")
+    monkeypatch.setenv("PROTOQUAD_KEY", "pq_secret\n")  # as a file may have it
     with Client() as client, Client(key="pq_other") as other:
         client.whoami()
         other.whoami()
@@ -187,8 +188,19 @@ def test_url_and_key_come_from_the_environment(misbehaving: Misbehaving, monkeyp
     assert (first.path, first.headers["authorization"]) == ("/whoami", "Bearer pq_secret")
     assert second.headers["authorization"] == "Bearer pq_other"
     assert "pq_secret" not in repr(client) + repr(client.config)
-    with pytest.raises(ValueError, match="no address of a service"):
-        Client("localhost:8000")
+    for url in ("localhost:8000", "http://127.0.0.1:port", "http://☃..com"):
+        with pytest.raises(ValueError, match="no address of a service"):
+            Client(url)
+
+
+def test_what_is_asked_for_is_what_is_sent(connect: Connect, misbehaving: Misbehaving) -> None:
+    """A model that cannot be one is not the default model, and a name that looks like a boolean stays as it is."""
+    client = connect(misbehaving.will(answer(404)))
+
+    for call in (client.model("..").classes.list().first, lambda: client.models.import_(io.BytesIO(b"x"), "True")):
+        with pytest.raises(Problem):
+            call()
+    assert [seen.path for seen in misbehaving.seen] == ["/models/%2E%2E/classes?limit=500", "/models/import?name=True"]
 
 
 def test_errors_have_the_class_of_their_type(connect: Connect, misbehaving: Misbehaving) -> None:

@@ -44,7 +44,7 @@ def read_class_folders(path: Path, limit: int | None = None) -> ClassFolders:
     """Names only; no image is read. With a limit, the first images of each class."""
     refused: list[Refusal] = []
     if path.is_dir():
-        entries = list(_entries_of_folder(path))
+        entries = list(_entries_of_folder(path, refused))
     elif is_zip(path):
         entries, refused = _from_zip(path)
     else:
@@ -62,10 +62,14 @@ def class_name(text: str) -> str:
     return unicodedata.normalize("NFC", text.strip())
 
 
-def _entries_of_folder(root: Path) -> Iterator[Entry]:
-    """Links are followed, but no folder is entered twice."""
+def _entries_of_folder(root: Path, refused: list[Refusal]) -> Iterator[Entry]:
+    """Links are followed, but no folder is entered twice. Folders that cannot be listed are refused."""
     seen: set[tuple[int, int]] = set()
-    for folder, inside, files in os.walk(root, followlinks=True):
+
+    def refuse(error: OSError) -> None:
+        refused.append(Refusal(str(error.filename), (error.strerror or str(error)).lower()))
+
+    for folder, inside, files in os.walk(root, onerror=refuse, followlinks=True):
         about = Path(folder).stat()
         if (about.st_dev, about.st_ino) in seen:
             inside.clear()

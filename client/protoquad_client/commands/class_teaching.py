@@ -17,7 +17,7 @@ from protoquad_client.answers import Class, SessionState, Taught
 from protoquad_client.commands.class_folders import ClassFolder
 from protoquad_client.commands.image_files import Refusal
 from protoquad_client.commands.sent_images import SentImage, fitting, read_images
-from protoquad_client.commands.terminal import counted
+from protoquad_client.commands.terminal import counted, is_text
 from protoquad_client.operations import classes as operations
 
 PATIENCE = 60.0  # seconds in which a busy service is asked again
@@ -28,6 +28,7 @@ OF_ONE_CLASS = (
 )
 FOR_NOW = (errors.QueueFull, errors.Busy, errors.IdempotencyKeyInFlight, errors.DatabaseUnavailable)
 UNUSABLE = "cannot be taught: none of its images can be used"
+NOT_TEXT = "cannot be taught: its name is not text in UTF-8; rename it"
 
 State = Literal["taught", "added", "known", "incomplete", "refused"]
 Answer = Taught[SessionState]
@@ -74,6 +75,8 @@ class ClassTeaching:
     def _teach(self, name: str, images: Sequence[SentImage]) -> Outcome:
         if not images:
             return Outcome(name, "refused", 0, UNUSABLE)
+        if not is_text(name):
+            return Outcome(name, "refused", 0, NOT_TEXT)
         try:
             known = self.known.get(name)
             if known is None:

@@ -18,6 +18,8 @@ def sentence_of(error: Exception) -> str | None:
         return _of_ours(error)
     if isinstance(error, OSError) and error.strerror is not None and error.errno != errno.EPIPE:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":
+        return f"{error.object[error.start : error.end]!a} is not text in UTF-8; the service takes no such name"
     return None
 
 
@@ -25,8 +27,11 @@ def _of_ours(error: errors.ProtoquadError) -> str:
     sentence = " ".join(str(error).split())
     if isinstance(error, NothingSent):
         return f"{sentence.partition(';')[0]}; {_NOT_THERE}"
-    if isinstance(error, errors.Problem) and error.errors:
-        sentence += f" ({'; '.join(f'{one.where}: {one.reason}' for one in error.errors)})"
+    if isinstance(error, errors.AnswerTimeout):
+        return f"{sentence.partition(';')[0]}; `pq doctor` looks closer"
+    details = error.errors if isinstance(error, errors.Problem) else ()
+    if more := [f"{one.where}: {one.reason}" for one in details if one.reason not in sentence]:
+        sentence += f" ({'; '.join(more)})"
     hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
     if hint:
         sentence += f"; {hint}"

@@ -115,6 +115,8 @@ def _bytes_of(path: Path) -> bytes:
             return _bounded(stream)
     except OSError as error:
         raise Unreadable((error.strerror or str(error)).lower()) from error
+    except ValueError as error:  # a NUL, as in a list that has no lines
+        raise Unreadable("no file can have such a name") from error
 
 
 def _bounded(stream: BinaryIO) -> bytes:

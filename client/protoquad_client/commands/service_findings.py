@@ -10,7 +10,7 @@ import httpx2
 
 from protoquad_client.commands.findings import Finding, State
 from protoquad_client.commands.terminal import counted
-from protoquad_client.config import RELEASE
+from protoquad_client.config import RELEASE, Config
 
 SECONDS_TO_ANSWER = 5.0
 SECONDS_OF_CLOCK = 5.0  # that the clocks of two machines may differ
@@ -20,12 +20,13 @@ THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
 def service_findings(url: str, key: str | None, *, if_away: State = "error") -> Iterator[Finding]:
     """One after another; what depends on an earlier one that failed is left out."""
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-        yield Finding("error", "service", f"'{url}' is not an address; it has the form http://host:port")
+    try:
+        config = Config.of(url, key, timeout=SECONDS_TO_ANSWER, retries=0, scale_down=False)
+    except ValueError as error:
+        yield Finding("error", "service", str(error))
         return
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with httpx2.Client(base_url=url, headers=headers, timeout=SECONDS_TO_ANSWER) as http:
-        yield from _findings(http, url, key, if_away)
+    with httpx2.Client(base_url=config.url, headers=config.headers(), timeout=SECONDS_TO_ANSWER) as http:
+        yield from _findings(http, config.url, config.key, if_away)
 
 
 def is_protoquad(url: str) -> bool:

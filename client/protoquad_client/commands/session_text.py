@@ -8,6 +8,8 @@ from protoquad_client import Session
 
 def session_text(session: Session) -> str:
     """How it ended."""
+    if not session.over:
+        return f"session {session.id} is still {session.status}; it goes on, and `watch` shows it"
     if session.status != "succeeded":
         return f"session {session.id} {session.status}: {session.error or session.reason or 'no reason is known'}"
     because = f": {session.reason}" if session.reason else ""

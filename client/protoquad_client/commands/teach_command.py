@@ -1,10 +1,12 @@
 """`pq teach`: a class from a few images, or many classes from a folder or zip of class folders."""
 
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
-from protoquad_client import Client, Session
+from protoquad_client import Client, Session, WaitTimeout
 from protoquad_client.commands import exit_codes, terminal
 from protoquad_client.commands.class_folders import ClassFolder, ClassFolders, class_name, read_class_folders
 from protoquad_client.commands.class_teaching import ClassTeaching, Outcome
@@ -13,7 +15,21 @@ from protoquad_client.commands.image_files import UnusableSource, find_images
 from protoquad_client.commands.plain_command import Failure, PlainCommand, WrongUse
 from protoquad_client.commands.teaching_report import Report, one_by_one
 
+FOR_EVER = float("inf")  # seconds
 EXISTING = click.Path(exists=True, path_type=Path)
+
+
+def _wait_options(function: Any) -> Any:
+    """The function gets one argument for them: `wait`, in seconds, None if not at all."""
+
+    @wraps(function)
+    def run(*args: Any, wait: bool, timeout: float | None, **named: Any) -> Any:
+        return function(*args, wait=timeout or (FOR_EVER if wait else None), **named)
+
+    positive = click.FloatRange(min=0, min_open=True)
+    text = "Wait for it at most this long; exit code 1 if it is not over then."
+    decorated = click.option("--timeout", type=positive, metavar="SECONDS", help=text)(run)
+    return click.option("--wait", is_flag=True, help="Wait for the session that refines what was taught.")(decorated)
 
 
 @click.command(
@@ -34,7 +50,7 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--add", is_flag=True, help="Add the images to classes that exist already.")
 @click.option("--limit", type=click.IntRange(min=1), help="Take at most this many images of each class.")
 @click.option("--dry-run", is_flag=True, help="Say what would be taught, and teach nothing.")
-@click.option("--wait", is_flag=True, help="Wait for the session that refines what was taught.")
+@_wait_options
 @common_options()
 def command(
     common: Common,
@@ -44,7 +60,7 @@ def command(
     add: bool,
     limit: int | None,
     dry_run: bool,
-    wait: bool,
+    wait: float | None,
 ) -> None:
     """Teach the class NAME with images: files, or folders of them. Five are advised.
 
@@ -56,13 +72,14 @@ def command(
     found = _found(name, paths, folders, limit)
     with common.client() as client:
         outcomes = _taught(ClassTeaching(client, add=add, pretend=dry_run), found, quiet=common.as_json)
-        report = Report(found, outcomes, _refining_session(client, outcomes) if wait else None, pretended=dry_run)
+        session = _refining_session(client, outcomes, wait) if wait and not dry_run else None
+        report = Report(found, outcomes, session, pretended=dry_run)
     if common.as_json:
         terminal.show_json(report.as_json())
     else:
         report.show()
-    if report.failure:
-        raise Failure(report.failure)
+    if report.failure or report.failure_of_session:
+        raise Failure(report.failure or report.failure_of_session or "")
     if not report.complete:
         raise click.exceptions.Exit(exit_codes.PARTLY)
 
@@ -95,11 +112,16 @@ def _taught(teaching: ClassTeaching, found: ClassFolders, *, quiet: bool) -> lis
     return outcomes
 
 
-def _refining_session(client: Client, outcomes: list[Outcome]) -> Session | None:
-    """The session that refines all that was taught, once it is over: the newest."""
+def _refining_session(client: Client, outcomes: list[Outcome], seconds: float) -> Session | None:
+    """The session that refines all that was taught: the newest. Over, unless there is no more time."""
     number = max((one.session for one in outcomes if one.session is not None), default=None)
+    if number is None:  # all was known: an earlier run may have been stopped while it waited
+        number = next((one.id for one in client.sessions.list().first().items if not one.over), None)
     if number is None:
         return None
     if terminal.is_terminal():
         terminal.note(f"waiting for session {number}")
-    return client.sessions.wait(number)
+    try:
+        return client.sessions.wait(number, None if seconds == FOR_EVER else seconds)
+    except WaitTimeout:
+        return client.sessions.get(number)

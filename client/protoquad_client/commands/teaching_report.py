@@ -64,6 +64,11 @@ class Report:
             return f"'{printable(self.outcomes[0].name)}' {self.outcomes[0].text}"
         return "no class was taught"
 
+    @property
+    def failure_of_session(self) -> str | None:
+        """Why there is no refined version, if one was waited for; what was taught is served all the same."""
+        return session_text(self.session) if self.session and self.session.status != "succeeded" else None
+
     def as_json(self) -> dict[str, Any]:
         return {
             "classes": [asdict(one) for one in self.outcomes],
@@ -83,7 +88,7 @@ class Report:
         left_out = sum(one.left_out for one in self.outcomes)
         if left_out:
             show(f"{counted(left_out, 'image')} left out: more than the service takes of a class or in a request")
-        if self.session:
+        if self.session and not self.failure_of_session:
             show(session_text(self.session))
 
     def _show_summary(self) -> None:

@@ -11,7 +11,8 @@ import click
 
 
 def show(text: str = "") -> None:
-    click.echo(text)
+    """What standard output cannot encode, as on a Windows that is not set to UTF-8, is escaped."""
+    click.echo(text.encode(_encoding(), "backslashreplace").decode(_encoding()))
 
 
 def note(text: str) -> None:
@@ -21,21 +22,30 @@ def note(text: str) -> None:
 
 def show_json(value: Any) -> None:
     """A whole document, indented."""
-    click.echo(_json(value, indent=1))
+    show(_json(value, indent=1))
 
 
 def show_json_line(value: Any) -> None:
     """One of many, each on a line of its own."""
-    click.echo(_json(value))
+    show(_json(value))
 
 
 def _json(value: Any, indent: int | None = None) -> str:
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=_plain)
+    return text if is_text(text, _encoding()) else json.dumps(value, indent=indent, default=_plain)
+
+
+def _encoding() -> str:
+    return sys.stdout.encoding or "utf-8"
+
+
+def is_text(text: str, encoding: str = "utf-8") -> bool:
+    """The name of a file need not be."""
     try:
-        text.encode()
-    except UnicodeEncodeError:  # the name of a file need not be text
-        return json.dumps(value, indent=indent, default=_plain)
-    return text
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _plain(value: Any) -> str:
@@ -48,7 +58,7 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, cells in enumerate(lines):
         line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-        click.echo(styled(line, bold=True) if number == 0 else line)
+        show(styled(line, bold=True) if number == 0 else line)
 
 
 def styled(text: str, **style: Any) -> str:

@@ -13,6 +13,7 @@ from protoquad_client.commands.image_files import MAX_BYTES, ImageFile, Refusal,
 
 MAX_FILES = 1_000_000
 MAX_RATIO = 100  # an image is compressed already: one that a zip makes this much smaller is not an image
+UTF8 = 0x800  # flag of a file: its name is not in the old encoding
 ALWAYS_READ = 2**20  # bytes up to which the ratio does not matter
 
 
@@ -34,18 +35,28 @@ def entries_of_zip(path: Path) -> tuple[list[tuple[tuple[str, ...], ImageFile]],
     for info in archive.infolist():
         if info.is_dir():
             continue
-        shown = f"{path}/{info.filename}"
-        reason = "another file of the zip has the same name" if info.filename in seen else _why_refused(info)
-        seen.add(info.filename)
+        name = _name(info)
+        shown = f"{path}/{name}"
+        reason = "another file of the zip has the same name" if name in seen else _why_refused(info, name)
+        seen.add(name)
         if reason:
             refused.append(Refusal(shown, reason))
         else:
-            found.append((PurePosixPath(info.filename).parts, ImageFile(shown, partial(_read, archive, info))))
+            found.append((PurePosixPath(name).parts, ImageFile(shown, partial(_read, archive, info))))
     return found, refused
 
 
-def _why_refused(info: zipfile.ZipInfo) -> str | None:
-    name = info.filename
+def _name(info: zipfile.ZipInfo) -> str:
+    """Some programs write UTF-8 and do not say so."""
+    if info.flag_bits & UTF8:
+        return info.filename
+    try:
+        return info.filename.encode("cp437").decode()
+    except UnicodeError:
+        return info.filename
+
+
+def _why_refused(info: zipfile.ZipInfo, name: str) -> str | None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive or not path.parts:
         return "its path leads out of the zip"

@@ -1,5 +1,7 @@
 """`/sessions` and `/events`: what trains, and what happens to a model."""
 
+from dataclasses import replace
+
 from protoquad_client.answers import Page, SessionState
 from protoquad_client.requests import PAGE, Repeat, Request, given, nothing, parsed_as, parsed_as_page, quoted
 
@@ -10,6 +12,11 @@ def page(cursor: str | None = None) -> Request[Page[SessionState]]:
 
 def get(session_id: int) -> Request[SessionState]:
     return Request("GET", f"/sessions/{quoted(session_id)}", parsed_as(SessionState))
+
+
+def get_within(session_id: int, seconds: float) -> Request[SessionState]:
+    """Asked once: whoever has little time decides what to do without an answer."""
+    return replace(get(session_id), repeat=Repeat.NEVER, most_seconds=seconds)
 
 
 def cancel(session_id: int) -> Request[SessionState]:
