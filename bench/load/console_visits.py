@@ -26,6 +26,7 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 ARGUMENTS = ["--no-sandbox", "--disable-background-networking"]
 WIDE = {"width": 1280, "height": 860}
 SECONDS = 120  # bound of every wait
+QUIET = 500  # milliseconds, in which requests that are still in flight end; the event stream does not
 SAMPLES, NEW = "Try with sample pictures", "Try new mug"  # buttons
 FIRST_PAINT = "() => performance.getEntriesByName('first-contentful-paint').map((entry) => entry.startTime)[0] ?? null"
 LIMITS = {"kilobytes": 100.0, "first_paint": 300.0}  # of the median
@@ -107,6 +108,7 @@ def _visit(browser: "Browser", server: Server, found: ConsoleVisits) -> None:
         page.get_by_role("button", name=SAMPLES).wait_for()
         found.usable.append(round(page.evaluate("() => performance.now()"), 1))
         found.first_paint.append(round(_first_paint(page), 1))
+        page.wait_for_timeout(QUIET)
         found.kilobytes.append(round(sum(sizes) / 1000, 2))
         found.requests.append(len(sizes))
 
