@@ -3,6 +3,7 @@
 import typer
 
 from bench.commands.checkouts_command import checkouts
+from bench.commands.console_command import console
 from bench.commands.cost_command import cost
 from bench.commands.few_shots_command import few_shots
 from bench.commands.fscil_command import fscil
@@ -22,7 +23,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(fscil, paper, newcomer, tune, few_shots, views, settings, cost),
-    *(load, teaching, swaps, classes, client, overheads, checkouts),
+    *(load, teaching, swaps, classes, client, console, overheads, checkouts),
 )
 for command in COMMANDS:
     app.command()(command)

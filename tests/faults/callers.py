@@ -60,10 +60,12 @@ class Caller:
         """Send it, for the first time or once more."""
         headers = {"Idempotency-Key": taught.key} if taught.key else {}
         files = [("shots", data) for data in taught.lesson]
-        answer = self._send(
-            replica, "POST", f"/models/{taught.model}/classes", data={"name": taught.name}, files=files, headers=headers
-        )
+        path, body = f"/models/{taught.model}/classes", {"name": taught.first_name}
+        answer = self._send(replica, "POST", path, data=body, files=files, headers=headers)
         self._noted("teach", answer)
+        self._taught(taught, answer)
+
+    def _taught(self, taught: Taught, answer: httpx.Response | None) -> None:
         if answer is None or answer.status_code in UNSURE or _in_flight(answer):
             return
         if answer.status_code == REFUSED:

@@ -12,6 +12,7 @@ from typing import Any
 
 from store.classes import digest
 from tests.faults.drawn_images import COLOURS, picture
+from tests.faults.made import Inboxes, MadeKey, MadeModel, MadeWebhook, Register
 
 SHOTS = 3
 
@@ -32,7 +33,12 @@ class Taught:
     maybe: list[list[bytes]] = field(default_factory=list)  # shots that were sent later and not answered
     going: list[bytes] = field(default_factory=list)  # shots whose deletion was sent and not answered
     leaving: bool = False  # a delete was sent and not answered
+    renaming: str | None = None  # another name was sent and not answered
     taken: bool = False  # somebody works on it
+    first_name: str = ""  # that it was taught with
+
+    def __post_init__(self) -> None:
+        self.first_name = self.name
 
     @property
     def pictures(self) -> list[bytes]:
@@ -62,6 +68,23 @@ class Sight:
     class_ids: frozenset[int]
 
 
+@dataclass(frozen=True)
+class Shown:
+    """An image that the service was asked about."""
+
+    colour: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class OnTheMove:
+    """An image that was to go from one place to another, and nobody was told; it must be in one of them."""
+
+    model: str
+    sha256: str
+    from_inbox: bool
+
+
 class Ledger:
     """One for a whole run; callers write to it from their threads."""
 
@@ -71,12 +94,17 @@ class Ledger:
         self.gone: list[Taught] = []
         self.activations: list[Activation] = []
         self.sights: list[Sight] = []
-        self.on_the_move: list[tuple[str, str]] = []
+        self.on_the_move: list[OnTheMove] = []
+        self.cancelled: dict[int, str | None] = {}  # sessions: the status that the answer has told
+        self.keys: Register[MadeKey] = Register()
+        self.webhooks: Register[MadeWebhook] = Register()
+        self.further_models: Register[MadeModel] = Register()
+        self.inboxes = Inboxes()
         self.complaints: list[str] = []
         self.operations: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._lessons = 0
-        self._shown: dict[tuple[str, str], bytes] = {}
+        self._shown: dict[tuple[str, str], Shown] = {}
 
     def new_class(self, model: str, pick: int, *, keyed: bool) -> Taught | None:
         """Something to teach, with pictures that nobody has seen, if there is a colour left."""
@@ -100,15 +128,29 @@ class Ledger:
             self.living.append(taught)
             return taught
 
+    def class_of(self, model: str, shown: Shown) -> Taught:
+        """A class whose only shot is an image that was shown."""
+        name = self.new_name(shown.colour)
+        with self._lock:
+            taught = Taught(model, name, (shown.data,), time.monotonic(), None, shown.colour, taken=True)
+            self.living.append(taught)
+            return taught
+
+    def new_name(self, begin: str) -> str:
+        """That nothing was ever called."""
+        with self._lock:
+            self._lessons += 1
+            return f"{begin} {self._lessons}"
+
     def image_to_show(self, model: str, colour: str) -> bytes:
         """An image that nobody has seen; if the service keeps it, `take_shown` knows it by its digest."""
         with self._lock:
             self._lessons += 1
             data = picture(colour, SHOTS * self._lessons)
-            self._shown[model, digest(data)] = data
+            self._shown[model, digest(data)] = Shown(colour, data)
             return data
 
-    def take_shown(self, model: str, sha256: str) -> bytes | None:
+    def take_shown(self, model: str, sha256: str) -> Shown | None:
         with self._lock:
             return self._shown.pop((model, sha256), None)
 
@@ -139,10 +181,9 @@ class Ledger:
                 self.give_back(taught)
         return None
 
-    def unsure_where(self, model: str, sha256: str) -> None:
-        """An image was to go from one place to another, and nobody was told; it must be in one of them."""
+    def unsure_where(self, model: str, data: bytes, *, from_inbox: bool) -> None:
         with self._lock:
-            self.on_the_move.append((model, sha256))
+            self.on_the_move.append(OnTheMove(model, digest(data), from_inbox))
 
     def give_back(self, taught: Taught) -> None:
         taught.taken = False

@@ -3,72 +3,49 @@
 Asks, and changes one thing only: a request that was sent with an Idempotency-Key and not answered is sent again.
 """
 
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from store import bank_rows, catalogue, classes, sessions, versions
-from store.models import ClassRow, Model, Prototype, Sample, SessionRow, Shot, Version
+from store import classes, sessions
+from store.models import ClassRow, SessionRow, Version
+from tests.faults.answers import difference, everything, predicted, probed, same_distances
 from tests.faults.callers import Caller
-from tests.faults.drawn_images import COLOURS, picture
 from tests.faults.fresh import EVERYTHING, Fresh
+from tests.faults.inbox_oracle import InboxOracle
+from tests.faults.judge import Judge
+from tests.faults.key_oracle import KeyOracle
+from tests.faults.known import Known, read_known
 from tests.faults.ledger import Ledger, Taught
-from tests.faults.stage import Deployment, Replica, until
+from tests.faults.model_oracle import ModelOracle
+from tests.faults.stage import SECONDS_TO_AGREE, Deployment, Replica, until
+from tests.faults.webhook_oracle import WebhookOracle
 
-PROBES = tuple(COLOURS)
 RECORDED_AT_ONCE = 2  # new versions of a model whose predictions are written down after a round
 COMPARED_AT_ONCE = 3  # old ones that are asked again
 LOST = "was lost in attempt"
 RECOGNISED = 0.95  # least share of times that a class is the nearest to its own picture
 
 
-@dataclass(frozen=True)
-class Known:
-    """A model as its tables show it at one moment."""
-
-    model: Model
-    living: dict[int, ClassRow]
-    shots: dict[int, list[str]]  # digests of the stored pictures of each class
-    versions: dict[int, Version]
-    sessions: list[SessionRow]
-    banks: dict[int, dict[int, str]]  # of each kept version: a digest of what it knows of each class
-    written: dict[int, set[int]]  # which classes each version has written
-    inbox: list[str]  # digests of its images
-
-    @property
-    def head(self) -> int:
-        return self.model.head
-
-    def line(self, number: int) -> set[int]:
-        """The version and its ancestors."""
-        found = set()
-        at: int | None = number
-        while at is not None and at not in found:
-            found.add(at)
-            at = self.versions[at].parent if at in self.versions else None
-        return found
-
-
-class Oracle:
-    """Every check is counted; whatever does not hold is a complaint in the ledger."""
+class Oracle(Judge):
+    """Judges classes, versions and sessions itself, and leaves the rest to others."""
 
     def __init__(self, stage: Deployment, ledger: Ledger) -> None:
-        self.stage = stage
-        self.ledger = ledger
-        self.checks: Counter[str] = Counter()
+        super().__init__(stage, ledger, Counter())
+        self._keys = KeyOracle(stage, ledger, self.checks)
+        self._webhooks = WebhookOracle(stage, ledger, self.checks)
+        self._further_models = ModelOracle(stage, ledger, self.checks)
+        self._inboxes = InboxOracle(stage, ledger, self.checks)
         self.waited = 0.0  # seconds, for sessions to be over
         self._caller = Caller(stage, ledger)
         self._heads: dict[str, int] = dict.fromkeys(ledger.models, 0)
         self._banks: dict[tuple[str, int], dict[int, str]] = {}
         self._pinned: dict[tuple[str, int], Any] = {}
         self._activations = 0  # how many were judged already
-        self._forgotten: set[int] = set()  # sessions that failed for want of workers
+        self._forgotten: set[int] = set()  # sessions that failed for want of workers, or were cancelled
         self._fresh = Fresh(stage.database)
         self.recognised: Counter[bool] = Counter()  # whether a class was also the nearest to its own picture
 
@@ -78,7 +55,9 @@ class Oracle:
         self._sessions_end()
         self.waited = time.monotonic() - began
         self._requests_are_answered()
+        self._further_models.requests_are_answered()
         self._sessions_end()  # of what was sent again
+        self._keys.judge()
         for model in self.ledger.models:
             known = self._known(model)
             self._make_sure(known)
@@ -91,6 +70,9 @@ class Oracle:
             for replica in self.stage.replicas:
                 self._served(known, replica)
             self._pinned_predictions(known, thoroughly=thoroughly)
+            self._inboxes.judge(known)
+            self._webhooks.judge(known)
+        self._further_models.judge()
         self._sights()
         self._activations = len(self.ledger.activations)
 
@@ -110,11 +92,6 @@ class Oracle:
         self._check(
             "classes recognised", right >= RECOGNISED * (right + wrong), f"{right} times, and {wrong} times not"
         )
-
-    def _check(self, what: str, holds: bool, complaint: str) -> None:
-        self.checks[what] += 1
-        if not holds:
-            self.ledger.complain(f"{what}: {complaint}")
 
     def _sessions_end(self) -> None:
         def none_open() -> bool:
@@ -140,35 +117,13 @@ class Oracle:
 
     def _known(self, name: str) -> Known:
         with self.stage.database.read() as db:
-            model = catalogue.get(db, name)
-            own: dict[int, Version] = {
-                row.number: row for row in db.scalars(select(Version).where(Version.model_id == model.id))
-            }
-            shots: dict[int, list[str]] = {}
-            stored = select(Shot.class_id, Shot.sha256).where(Shot.model_id == model.id)
-            for class_id, digest in db.execute(stored):
-                shots.setdefault(class_id, []).append(digest)
-            written: dict[int, set[int]] = {}
-            rows = select(Prototype.version, Prototype.class_id).where(Prototype.model_id == model.id)
-            for number, class_id in db.execute(rows):
-                written.setdefault(number, set()).add(class_id)
-            living = select(ClassRow).where(ClassRow.model_id == model.id, ClassRow.deleted_at.is_(None))
-            return Known(
-                model,
-                {row.id: row for row in db.scalars(living)},
-                shots,
-                own,
-                list(db.scalars(select(SessionRow).where(SessionRow.model_id == model.id))),
-                {number: _bank(db, row) for number, row in own.items() if row.kept},
-                written,
-                list(db.scalars(select(Sample.sha256).where(Sample.model_id == model.id))),
-            )
+            return read_known(db, name)
 
     def _make_sure(self, known: Known) -> None:
         """Of each thing that nobody was told: it was done or it was not; either will do from now on."""
         by_name = {row.name: row for row in known.living.values()}
         for taught in [one for one in self.ledger.living if one.model == known.model.name]:
-            row = by_name.get(taught.name)
+            row = by_name.get(taught.name) if taught.class_id is None else known.living.get(taught.class_id)
             if not taught.sure and row is None:
                 self.ledger.drop(taught)
             elif not taught.sure and row is not None:
@@ -177,8 +132,9 @@ class Oracle:
                 self.ledger.bury(taught)
             if row is not None:
                 taught.leaving = False
+                taught.name = row.name if row.name == taught.renaming else taught.name
                 self._which_shots(taught, known.shots.get(row.id, []))
-            taught.taken = False
+            taught.taken, taught.renaming = False, None
 
     def _which_shots(self, taught: Taught, stored: list[str]) -> None:
         for maybe in taught.maybe:
@@ -190,12 +146,15 @@ class Oracle:
 
     def _moved_images(self, known: Known) -> None:
         """An image that was sent from one class to another, or from the inbox to a class, is in one place."""
-        for model, sha256 in self.ledger.on_the_move:
-            if model == known.model.name:
-                of_classes = sum(stored.count(sha256) for stored in known.shots.values())
-                places = of_classes + known.inbox.count(sha256)
-                self._check("moved image in one place", places == 1, f"{model}: {sha256} is in {places} places")
-        self.ledger.on_the_move = [one for one in self.ledger.on_the_move if one[0] != known.model.name]
+        name = known.model.name
+        for image in [one for one in self.ledger.on_the_move if one.model == name]:
+            places = sum(stored.count(image.sha256) for stored in known.shots.values())
+            if image.from_inbox:
+                places += list(known.inbox.values()).count(image.sha256)
+            erased = image.from_inbox and name in self.ledger.inboxes.emptying
+            holds = places == 1 or (erased and not places)
+            self._check("moved image in one place", holds, f"{name}: {image.sha256} is in {places} places")
+        self.ledger.on_the_move = [one for one in self.ledger.on_the_move if one.model != name]
 
     def _history(self, known: Known) -> None:
         """Numbers without a gap, given once, each standing on an earlier one."""
@@ -230,11 +189,22 @@ class Oracle:
             expected = 1 if session.verdict else 0
             what = f"session {session.id} of {known.model.name} ({session.status}, {session.verdict})"
             self._check("session published once", made[session.id] == expected, f"{what} made {made[session.id]}")
+            if session.status == "cancelled" or session.id in self.ledger.cancelled:
+                self._cancelled(session, what)
             if session.status == "failed" and session.id not in self._forgotten:
                 self._forgotten.add(session.id)
                 self._check(
                     "session failed for want of workers", LOST in (session.error or ""), f"{what}: {session.error}"
                 )
+
+    def _cancelled(self, session: SessionRow, what: str) -> None:
+        """If somebody has asked for it, and then certainly if the answer has said so."""
+        asked = session.id in self.ledger.cancelled
+        told = self.ledger.cancelled.get(session.id) == "cancelled"
+        self._check("session cancelled by somebody", asked, what)
+        self._check("cancelled session stays so", session.status == "cancelled" or not told, what)
+        if session.status == "cancelled":
+            self._forgotten.add(session.id)
 
     def _heads_follow(self, known: Known) -> None:
         """What is in force came from what was in force, or from what somebody has activated."""
@@ -264,7 +234,7 @@ class Oracle:
             self._check("class has a session to come", self._is_waited_for(known, row), str(taught))
 
     def _is_waited_for(self, known: Known, row: ClassRow) -> bool:
-        """A class in force is learned by now, unless its session failed for want of workers."""
+        """A class in force is learned by now, unless its session was cancelled or failed for want of workers."""
         if row.status == "learned" or row.id not in known.banks[known.head]:
             return True
         return any(session.id in self._forgotten for session in known.sessions)
@@ -273,8 +243,8 @@ class Oracle:
         """What this replica answers."""
         name = known.model.name
         head = known.head
-        until(f"{replica.name} serves version {head}", lambda: _predicted(replica, name, [])["version"] == head)
-        listed = {item["id"]: item for item in _everything(replica, f"/models/{name}/classes")}
+        until(f"{replica.name} serves version {head}", lambda: predicted(replica, name, [])["version"] == head)
+        listed = {item["id"]: item for item in everything(replica, f"/models/{name}/classes")}
         in_force = known.banks[head]
         mine = [taught for taught in self.ledger.living if taught.model == name]
         for taught in mine:
@@ -291,12 +261,19 @@ class Oracle:
     def _found(self, replica: Replica, known: Known, served: list[Taught], gone: set[int | None]) -> None:
         """Every class that is served is found where the tables have it."""
         name, shown = known.model.name, [taught.pictures[0] for taught in served]
-        answer = _predicted(replica, name, shown, top_k=EVERYTHING)
+        names = {taught.class_id: taught.name for taught in served}
+        until(
+            f"{replica.name} calls the classes of {name} {names}",
+            lambda: names.items() <= _names(predicted(replica, name, shown, top_k=EVERYTHING)).items(),
+            SECONDS_TO_AGREE,
+        )
+        self.checks["class called by its name"] += len(names)
+        answer = predicted(replica, name, shown, top_k=EVERYTHING)
         expected = self._fresh.distances(name, known.head, shown)
         for taught, prediction, right in zip(served, answer["predictions"], expected, strict=True):
             found = {candidate["class_id"]: candidate["distance"] for candidate in prediction["top"]}
             what = f"{taught}: {replica.name} finds {found} at version {answer['version']}, and it should be {right}"
-            self._check("class found where its tables have it", _same_distances(found, right), what)
+            self._check("class found where its tables have it", same_distances(found, right), what)
             self._check("deleted class not predicted", not gone & set(found), what)
             if sum(one.colour == taught.colour for one in served) == 1:
                 self.recognised[min(found, key=found.__getitem__) == taught.class_id] += 1
@@ -312,10 +289,10 @@ class Oracle:
         )
         for number in [*new[:RECORDED_AT_ONCE], *(old if thoroughly else old[:COMPARED_AT_ONCE])]:
             for replica in self.stage.replicas:
-                answer = _predicted(replica, name, [picture(colour, 0) for colour in PROBES], version=number)
+                answer = probed(replica, name, number)
                 first = self._pinned.setdefault((name, number), answer)
                 same = answer == first
-                self._check("pinned prediction never changes", same, f"{replica.name}: {_difference(first, answer)}")
+                self._check("pinned prediction never changes", same, f"{replica.name}: {difference(first, answer)}")
 
     def _sights(self) -> None:
         """Whatever a prediction named while faults went on was known to the version that it named."""
@@ -337,37 +314,9 @@ def _following(version: Version, before: set[int], now: set[int]) -> set[int]:
     return before if version.kind == "incremental" else now
 
 
-def _bank(db: Session, version: Version) -> dict[int, str]:
-    weights = versions.weights(db, version.model_id, version.weights) or b""
-    return {
-        known.class_id: hashlib.sha256(known.copies[-1] + (known.held_out or b"") + weights).hexdigest()
-        for known in bank_rows.read_bank(db, version.model_id, version.number)
-    }
+def _names(answer: dict[str, Any]) -> dict[int, str]:
+    return {near["class_id"]: near["label"] for one in answer["predictions"] for near in one["top"]}
 
 
 def _digests(pictures: Iterable[bytes]) -> list[str]:
     return [classes.digest(data) for data in pictures]
-
-
-def _predicted(replica: Replica, model: str, pictures: list[bytes], **query: Any) -> dict[str, Any]:
-    files = [("images", data) for data in pictures or [picture(PROBES[0], 0)]]
-    answer = replica.client.post(f"/models/{model}/predict", params=query, files=files)
-    body: dict[str, Any] = answer.raise_for_status().json()
-    for prediction in body["predictions"]:
-        del prediction["sample_id"]  # is another each time
-    return body
-
-
-def _everything(replica: Replica, path: str) -> list[dict[str, Any]]:
-    page = replica.client.get(path, params={"limit": 100}).raise_for_status().json()
-    items: list[dict[str, Any]] = page["items"]
-    return items
-
-
-def _same_distances(found: dict[int, float], right: dict[int, float]) -> bool:
-    return found.keys() == right.keys() and all(abs(found[one] - right[one]) < 1e-3 for one in found)
-
-
-def _difference(first: Any, second: Any) -> str:
-    pairs = zip(first["predictions"], second["predictions"], strict=True)
-    return "; ".join(f"{one} became {other}" for one, other in pairs if one != other)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import httpx
 
-from store.classes import digest
 from tests.faults.callers import REFUSED, UNSURE, Caller, Operation
-from tests.faults.ledger import Taught
+from tests.faults.ledger import Shown, Taught
 from tests.faults.stage import Replica
 
+LISTED = 500  # samples on a page
 FULL = "limit-reached"  # a class has as many shots as it may have
 
 
@@ -30,7 +30,7 @@ class Rearranger(Caller):
             if _nobody_knows(answer):
                 giving.going.append(data)
                 receiving.maybe.append([data])
-                self.ledger.unsure_where(giving.model, digest(data))
+                self.ledger.unsure_where(giving.model, data, from_inbox=False)
                 return
             if answer is not None and answer.status_code == 202:
                 giving.more.remove(data)
@@ -70,34 +70,46 @@ class Rearranger(Caller):
 
     def _resolve(self, operation: Operation, replica: Replica) -> None:
         """An image of the inbox becomes a shot."""
-        self._predict(replace(operation, kind="predict"), replica)
-        listed = self._send(replica, "GET", f"/models/{operation.model}/inbox", params={"limit": 100})
+        sample = self._sample(operation, replica)
         taught = self.ledger.take(operation.model, operation.pick)
         if taught is None:
             return
-        if listed is not None and listed.status_code == 200:
-            for item in listed.json()["items"]:
-                data = self.ledger.take_shown(operation.model, item["sha256"])
-                if data is not None:
-                    if self._resolved(taught, item["id"], data, replica) is None:
-                        return
-                    break
-        self.ledger.give_back(taught)
+        if sample is None or self._resolved(taught, *sample, replica) is not None:
+            self.ledger.give_back(taught)
 
-    def _resolved(self, taught: Taught, sample: int, data: bytes, replica: Replica) -> bool | None:
+    def _sample(self, operation: Operation, replica: Replica) -> tuple[int, Shown] | None:
+        """One of the inbox, which nobody else will ask for."""
+        self._predict(replace(operation, kind="predict"), replica)
+        listed = self._send(replica, "GET", f"/models/{operation.model}/inbox", params={"limit": LISTED})
+        if listed is None or listed.status_code != 200:
+            return None
+        for item in listed.json()["items"]:
+            shown = self.ledger.take_shown(operation.model, item["sha256"])
+            if shown is not None:
+                self.ledger.inboxes.touched.add(item["id"])
+                return item["id"], shown
+        return None
+
+    def _resolved(self, taught: Taught, sample: int, shown: Shown, replica: Replica) -> bool | None:
         """Whether it was done; None where nobody knows."""
         body = {"samples": [sample], "class_id": taught.class_id}
         answer = self._send(replica, "POST", f"/models/{taught.model}/inbox/resolve", json=body)
         self._noted("resolve a sample", answer)
-        if _nobody_knows(answer):
-            taught.maybe.append([data])
-            self.ledger.unsure_where(taught.model, digest(data))
+        if answer is None or answer.status_code in UNSURE:
+            taught.maybe.append([shown.data])
+            self.ledger.unsure_where(taught.model, shown.data, from_inbox=True)
             return None
-        if answer is not None and answer.status_code == 202:
-            taught.more.append(data)
+        if answer.status_code == 202:
+            taught.more.append(shown.data)
+            self.ledger.inboxes.erase(taught.model, [sample])
             return True
-        self._only_refused(f"a sample as a shot of {taught}", answer)
+        if not self._was_emptied(taught.model, answer):
+            self._only_refused(f"a sample as a shot of {taught}", answer)
         return False
+
+    def _was_emptied(self, model: str, answer: httpx.Response) -> bool:
+        """Whether the sample may be gone because somebody has emptied the inbox."""
+        return answer.status_code == 404 and model in self.ledger.inboxes.emptying
 
     def _only_refused(self, what: str, answer: httpx.Response | None) -> None:
         if answer is not None and answer.status_code != REFUSED and FULL not in answer.text:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from tests.faults.administering import Administrator
 from tests.faults.callers import Operation
 from tests.faults.faults import Action, Fault
 from tests.faults.ledger import Ledger
 from tests.faults.oracle import Oracle
-from tests.faults.rearranging import Rearranger
 from tests.faults.stage import Deployment
 
 CALLERS = 2
@@ -33,6 +33,13 @@ KINDS = {
     "resolve": 1,
     "activate": 1,
 }
+# What one more caller does, each as often as the others.
+ADMINISTRATION = (
+    *("make_key", "revoke_key", "register", "unregister", "test_webhook"),
+    *("make_model", "delete_model", "import", "base"),
+    *("rename", "name_sample", "dismiss", "empty_inbox", "cancel"),
+)
+ADMINISTERED = 7  # operations of this caller in a round: each kind in every second round
 FEWEST, MOST = 3, 6  # operations of one caller in a round
 PAUSE = 0.6  # seconds between two of them, at most
 
@@ -65,7 +72,7 @@ def planned(seed: int, number: int, models: tuple[str, ...], kinds: Mapping[str,
     faults = tuple(
         Fault(kind, dice.randrange(2), dice.uniform(0, 2), dice.uniform(*kinds[kind])) for kind in chosen.values()
     )
-    return Plan(number, operations, faults)
+    return Plan(number, (*operations, tuple(_administration(seed, number, models))), faults)
 
 
 def _steps(dice: random.Random, models: tuple[str, ...]) -> list[tuple[float, Operation]]:
@@ -73,6 +80,19 @@ def _steps(dice: random.Random, models: tuple[str, ...]) -> list[tuple[float, Op
     for _ in range(dice.randint(FEWEST, MOST)):
         (kind,) = dice.choices(list(KINDS), list(KINDS.values()))
         operation = Operation(kind, dice.choice(models), dice.randrange(2), dice.randrange(1000), dice.random() < 0.5)
+        steps.append((dice.uniform(0, PAUSE), operation))
+    return steps
+
+
+def _administration(seed: int, number: int, models: tuple[str, ...]) -> list[tuple[float, Operation]]:
+    """The next kinds of a row that is shuffled anew whenever all of them have had their turn."""
+    first = (number - 1) * ADMINISTERED
+    dice = random.Random(f"{seed} {number} administration")
+    steps = []
+    for place in range(first, first + ADMINISTERED):
+        turn, place_in_turn = divmod(place, len(ADMINISTRATION))
+        row = random.Random(f"{seed} {turn} turn").sample(ADMINISTRATION, len(ADMINISTRATION))
+        operation = Operation(row[place_in_turn], dice.choice(models), dice.randrange(2), dice.randrange(1000))
         steps.append((dice.uniform(0, PAUSE), operation))
     return steps
 
@@ -150,7 +170,7 @@ class Play(Generic[Played]):
         self.tell(f"{self.title}, round {plan.number}: {faults}; {took}")
 
     def _call(self, steps: tuple[tuple[float, Operation], ...]) -> None:
-        caller = Rearranger(self.stage, self.ledger)
+        caller = Administrator(self.stage, self.ledger)
         try:
             for pause, operation in steps:
                 threading.Event().wait(pause)
@@ -171,7 +191,7 @@ class Play(Generic[Played]):
 
     def _afterwards(self) -> None:
         """One more class for each model: its session takes along whatever a failed one left behind."""
-        caller = Rearranger(self.stage, self.ledger)
+        caller = Administrator(self.stage, self.ledger)
         for place, model in enumerate(self.models):
             caller.perform(Operation("delete", model, place, 0))
             caller.perform(Operation("teach", model, place, 0, keyed=True))

@@ -19,9 +19,11 @@ from migrations import schema
 from store.database import Database
 from tests.postgresql_server import PostgresqlServer
 from tests.processes import Running
+from tests.receivers import Receiver, receiver
 from tests.redis_server import RedisServer, free_port
 
 SECONDS = 300  # for whatever should happen soon, on a busy machine; nothing waits so long unless something is wrong
+SECONDS_TO_AGREE = 60  # for replicas to learn what another was told: a second, where nobody is busy
 LEASE = 3.0
 SETTINGS = {
     "OMP_NUM_THREADS": "1",
@@ -31,8 +33,10 @@ SETTINGS = {
     "PROTOQUAD_KEEP_VERSIONS": "4",  # few, so that versions are pruned all the time
     "PROTOQUAD_WORKER": "false",
     "PROTOQUAD_CAPTURE": "all",
+    "PROTOQUAD_WEBHOOK_NETWORKS": "127.0.0.1",
 }
 LAST_LINES = 12
+CALLERS = "callers"  # the name of their key
 
 Found = TypeVar("Found")
 
@@ -140,8 +144,10 @@ class Deployment:
     replicas: list[Replica]
     workers: list[Worker]
     database: Database
+    receiver: Receiver  # of webhooks
 
     def __init__(self) -> None:
+        self._receiving = contextlib.ExitStack()
         self._folder = tempfile.TemporaryDirectory(prefix="protoquad-", ignore_cleanup_errors=True)
         self.folder = Path(self._folder.name)
 
@@ -151,8 +157,10 @@ class Deployment:
 
     def __enter__(self) -> Self:
         try:
+            self.receiver = self._receiving.enter_context(receiver())
             self.set_up()
             self.heal()
+            self._admit_callers()
         except BaseException:
             self.close()
             raise
@@ -163,6 +171,13 @@ class Deployment:
 
     def set_up(self) -> None:
         """What has to be there before the processes are."""
+
+    def _admit_callers(self) -> None:
+        """With a key of their own: any other key that is made or revoked changes nothing for them."""
+        answer = self.replicas[0].client.post("/keys", json={"name": CALLERS, "scopes": ["admin"]})
+        key = answer.raise_for_status().json()["key"]
+        for replica in self.replicas:
+            replica.client.headers["Authorization"] = f"Bearer {key}"
 
     def kill_parts(self) -> None:
         for part in self.parts:
@@ -183,6 +198,7 @@ class Deployment:
     def close(self) -> None:
         for part in self.parts:
             part.close()
+        self._receiving.close()
         self.database.close()
         self._folder.cleanup()
 
