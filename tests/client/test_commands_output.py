@@ -12,7 +12,9 @@ import click
 import click.testing
 import pytest
 from click.shell_completion import ShellComplete
+from protoquad_client import AnswerTimeout
 from protoquad_client.commands import exit_codes
+from protoquad_client.commands.error_sentences import sentence_of
 from protoquad_client.commands.plain_command import PlainCommand
 from protoquad_client.commands.pq import NAMES, command_named, pq
 from typer.testing import CliRunner
@@ -105,6 +107,13 @@ def test_a_reason_is_given_once() -> None:
         done = run_pq("classes", "--url", service.url)
 
     assert done.stderr == "error: the name is too long (body: odd)\n"
+
+
+def test_advice_for_programs_is_not_given_to_people() -> None:
+    """Commands have no parameter `timeout`."""
+    late = AnswerTimeout("http://x did not answer in time (timed out); allow more with `timeout`")
+
+    assert sentence_of(late) == "http://x did not answer in time (timed out); `pq doctor` looks closer"
 
 
 def test_url_and_key_come_from_the_environment() -> None:
