@@ -158,7 +158,9 @@ def test_fifty_callers_of_one_version_load_it_once(
 
     url = f"{learner.service.url}{learner.prefix}/predict?version={pinnable[0]}"
     with ThreadPoolExecutor(CALLERS) as pool:
-        answers = pool.map(lambda _: httpx.post(url, files={"images": picture}, timeout=60, verify=False), range(CALLERS))
+        answers = pool.map(
+            lambda _: httpx.post(url, files={"images": picture}, timeout=60, verify=False), range(CALLERS)
+        )
         until(lambda: loads, "it loads")
         learner.taught("cyan")  # in threads that all routes share
         assert len(learner.get("/classes")["items"]) > 1

@@ -143,7 +143,9 @@ def test_a_database_that_does_not_answer_stops_no_prediction(
 
     monkeypatch.setattr(database, "read", counted)
     with ThreadPoolExecutor(MORE_THAN_THREADS) as pool, away(database, lambda: go_on.wait(60)):
-        asked = [pool.submit(httpx.get, f"{service.url}/classes", timeout=60, verify=False) for _ in range(MORE_THAN_THREADS)]
+        asked = [
+            pool.submit(httpx.get, f"{service.url}/classes", timeout=60, verify=False) for _ in range(MORE_THAN_THREADS)
+        ]
         until(lambda: len(waiting) >= 40, "all threads wait for the database")
         try:
             with httpx.Client(base_url=service.url, timeout=10, verify=False) as impatient:
