@@ -148,7 +148,7 @@ def test_a_database_that_does_not_answer_stops_no_prediction(
         ]
         until(lambda: len(waiting) >= 40, "all threads wait for the database")
         try:
-            with httpx.Client(base_url=service.url, timeout=10, verify=False) as impatient:
+            with httpx.Client(base_url=service.url, timeout=30, verify=False) as impatient:
                 service.http, patient = impatient, service.http
                 during = learner.labels("red")
                 probes = [impatient.get(path).status_code for path in ("/livez", "/readyz")]
