@@ -34,11 +34,13 @@ def away(database: Database, instead: Callable[[], object]) -> Iterator[None]:
     event.listen(database.engine, "do_connect", connect)
     before = database.engine.pool
     database.engine.dispose()
+    # What somebody held when the rest was closed comes back to the old pool, which nobody closes again.
+    event.listen(before, "checkin", lambda _, record: record.invalidate())
     try:
         yield
     finally:
         back.set()
-        before.dispose()  # of what somebody held when the rest was closed
+        before.dispose()  # of what came back before anybody listened
 
 
 def unanswered(database: Database) -> Exception:
