@@ -39,7 +39,7 @@ class Traffic:
         _raise_first(callers)
 
     def _call(self) -> None:
-        with httpx.Client(timeout=60) as http:
+        with httpx.Client(timeout=60, verify=False) as http:
             while not self.enough.is_set():
                 self.answers.append(http.post(self.url, files={"images": self.image}))
 

@@ -32,6 +32,7 @@ from tests.waiting import until
 Draw = Callable[..., bytes]
 VERSIONS = 12
 CALLERS = 50
+NAMES = 5  # that they ask for, where each makes a model
 LOOKS = ("red", "green", "blue", "yellow", "violet", "orange")
 BACKBONE = "timm:slow"
 
@@ -157,7 +158,9 @@ def test_fifty_callers_of_one_version_load_it_once(
 
     url = f"{learner.service.url}{learner.prefix}/predict?version={pinnable[0]}"
     with ThreadPoolExecutor(CALLERS) as pool:
-        answers = pool.map(lambda _: httpx.post(url, files={"images": picture}, timeout=60), range(CALLERS))
+        answers = pool.map(
+            lambda _: httpx.post(url, files={"images": picture}, timeout=60, verify=False), range(CALLERS)
+        )
         until(lambda: loads, "it loads")
         learner.taught("cyan")  # in threads that all routes share
         assert len(learner.get("/classes")["items"]) > 1
@@ -266,7 +269,7 @@ def test_callers_of_a_model_that_is_not_loaded_leave_threads_to_others(
     monkeypatch.setattr(version_cache.source, "load_head", load_head)
     url = f"{service.url}{learner.prefix}/classes"
     with ThreadPoolExecutor(CALLERS) as pool:
-        answers = pool.map(lambda _: httpx.get(url, timeout=60), range(CALLERS))
+        answers = pool.map(lambda _: httpx.get(url, timeout=60, verify=False), range(CALLERS))
         until(lambda: loads, "it loads")
         default = service.learner()
         (made,) = default.taught("red")
@@ -301,14 +304,14 @@ def served(start: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory, 
 
 
 def make(service: Any, name: str, backbone: str = BACKBONE) -> httpx.Response:
-    return httpx.post(f"{service.url}/models", json={"name": name, "backbone": backbone}, timeout=120)
+    return httpx.post(f"{service.url}/models", json={"name": name, "backbone": backbone}, timeout=120, verify=False)
 
 
 def test_while_a_backbone_is_prepared_everything_else_goes_on(served: Any, slow: SlowCommand) -> None:
     """Fifty callers wait for one preparation; others teach, predict, pin, activate and make models meanwhile."""
     learner = served.learner()
     with ThreadPoolExecutor(CALLERS) as pool:
-        waiting = [pool.submit(make, served, f"slow-{number}") for number in range(CALLERS)]
+        waiting = [pool.submit(make, served, f"slow-{number % NAMES}") for number in range(CALLERS)]
         slow.wait_until_started()
 
         learner.taught("red", "green")
@@ -324,9 +327,10 @@ def test_while_a_backbone_is_prepared_everything_else_goes_on(served: Any, slow:
 
     assert (refused.status_code, refused.json()["type"]) == (503, "/problems/busy")
     assert int(refused.headers["retry-after"]) > 0
-    assert {one.result().status_code for one in waiting} == {201}
+    statuses = sorted(one.result().status_code for one in waiting)
+    assert statuses == [201] * NAMES + [409] * (CALLERS - NAMES)  # the first of each name has it
     assert [name for name, *_ in slow.started] == [BACKBONE]
-    assert served.learner("slow-7").taught("red")
+    assert served.learner("slow-3").taught("red")
 
 
 def test_a_caller_that_leaves_gets_no_model(served: Any, slow: SlowCommand) -> None:

@@ -1,20 +1,45 @@
 """Two replicas over one database: what happens on one is so on the other after a look."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from store import api_keys, catalogue
+from store.database import Database
+from tests.service.conftest import Learner, Service, running_service
 
 Until = Callable[[Callable[[], Any], str], None]
 Pair = tuple[Any, Any]
 
 
+@pytest.fixture(scope="module")
+def _replicas() -> Iterator[Callable[[Service], Service]]:
+    """A second replica beside each service that all tests share."""
+    running: dict[str, Service] = {}
+    with ExitStack() as stack:
+
+        def found(first: Service) -> Service:
+            if first.url not in running:
+                own = Database(first.database.url)
+                stack.callback(own.close)
+                running[first.url] = stack.enter_context(running_service(own, first.settings.home))
+            return running[first.url]
+
+        yield found
+
+
 @pytest.fixture
-def pair(start: Callable[..., Any]) -> Pair:
-    """The default model, as each of two replicas knows it."""
+def pair(learner: Learner, _replicas: Callable[[Service], Service]) -> Pair:
+    """A model of this test's own, as each of two replicas knows it."""
+    return learner, _replicas(learner.service).learner(learner.name)
+
+
+@pytest.fixture
+def own_pair(start: Callable[..., Any]) -> Pair:
+    """The default model, as each of two replicas knows it that no other test uses."""
     return start().learner(), start(replica=True).learner()
 
 
@@ -124,12 +149,12 @@ def test_one_key_used_on_both_at_the_same_time_is_one_class(pair: Pair) -> None:
 
 
 def test_a_model_that_cannot_be_loaded_holds_up_neither_others_nor_keys(
-    pair: Pair, until: Until, monkeypatch: pytest.MonkeyPatch
+    own_pair: Pair, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One replica fails to load a version, without saying why: it goes on with the rest, and serves what it had."""
-    here, there = pair
+    here, there = own_pair
     here.service.http.post("/models", json={"name": "birds"})
-    birds, same_birds = (one.service.learner("birds") for one in pair)
+    birds, same_birds = (one.service.learner("birds") for one in own_pair)
     before = there.predict("red"), same_birds.predict("red")
     source: Any = there.service.context.versions.source
     plain = source.load_head
