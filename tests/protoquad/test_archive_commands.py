@@ -180,6 +180,15 @@ def test_an_export_that_breaks_off_leaves_what_was_there(
     assert file.read_text() == "precious"
 
 
+def test_an_export_without_room_is_a_sentence(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where SQLite finds it out when the archive is sealed."""
+    monkeypatch.setattr(archive, "seal", archives.write_without_room)
+
+    assert "the disk is full" in sentence(run("export", "birds", out / "birds.pq"))
+
+    assert list(out.iterdir()) == []
+
+
 def test_a_file_that_appears_meanwhile_is_kept(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is looked for once more before the archive takes its place."""
     write = archive.write
