@@ -301,6 +301,19 @@ def test_an_archive_of_an_older_release_is_migrated_aside(
     assert [entry.name for entry in out.iterdir()] == ["birds.pq"]
 
 
+def test_a_copy_that_finds_no_room_is_a_sentence(
+    home: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which does not blame the archive; nothing is imported."""
+    run("export", "birds", tmp_path / "new.pq")
+    archives.export_older(tmp_path / "new.pq", out / "birds.pq", "0001")
+    monkeypatch.setattr(archive, "rebuild", lambda _, fresh, *__: archives.write_without_room(fresh))
+
+    assert "the disk is full" in sentence(run("import", out / "birds.pq", "--model", "copy"))
+
+    assert names(home) == ["bees", "birds"]
+
+
 def test_an_archive_of_this_release_is_read_where_it_is(out: Path, read_from: list[Path]) -> None:
     """It may have gigabytes: no copy is made of it."""
     run("export", "birds", out / "birds.pq")
