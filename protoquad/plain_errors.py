@@ -1,5 +1,6 @@
 """Errors that a user can fix: a sentence on standard error and exit code 2, never a traceback."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceEr
 from core.errors import ProtoquadError
 from engine.single_flight import Busy
 from store.errors import StoreError
+from store.outages import is_full
 from store.settings import Settings
 
 
@@ -40,6 +42,8 @@ def sentence_of(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, DBAPIError) and is_state_of_database(error):
         return f"the database cannot be reached: {_first_line(error.orig)}"
+    if isinstance(error, sqlite3.Error) and is_full(error):  # of an archive, which is written without SQLAlchemy
+        return f"the disk is full ({error}); make room and try again"
     if isinstance(error, BrokenPipeError):  # the reader of the output has what it wants: typer ends without a word
         return None
     if isinstance(error, OSError) and error.strerror is not None:  # else not of the file system: a missing library

@@ -1,6 +1,7 @@
 """Bodies that are larger than memory should hold: written to a disk as they arrive, one at a time."""
 
 import errno
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -11,8 +12,10 @@ from fastapi import Request
 from engine.single_flight import Busy
 from service.app_context import AppContext
 from service.problems import Problem
+from store.outages import is_full
 
 CHUNK = 1024 * 1024  # bytes
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the last: a file may grow no larger
 
 
 @contextmanager
@@ -23,8 +26,8 @@ def alone(context: AppContext) -> Iterator[None]:
     with context.archives.take():
         try:
             yield
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
+        except (OSError, sqlite3.Error) as error:  # an archive is an SQLite file
+            if not is_full(error) and getattr(error, "errno", None) not in NO_ROOM:
                 raise
             raise _disk_full() from error
 

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from store.errors import UnusableArchive
+from store.outages import is_full
 
 APPLICATION = 0x50517561  # "PQua" in the file's header
 FORMAT = 1
@@ -75,6 +76,8 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.DataError as error:
         raise UnusableArchive(f"{path} cannot be imported: it contains a value that is too large") from error
     except (sqlite3.Error, UnicodeError) as error:
+        if is_full(error):  # of what is written from it meanwhile
+            raise
         raise UnusableArchive(f"{path} is damaged ({printable(error)}); export the model again") from error
 
 

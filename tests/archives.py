@@ -26,6 +26,14 @@ BACKBONE = "resnet32"
 DIM = 64
 
 
+def write_without_room(path: Path) -> None:
+    """To an SQLite file, as on a full disk: raises what SQLite raises then."""
+    with closing(sqlite3.connect(path)) as connection:
+        ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
+        connection.execute(f"PRAGMA max_page_count = {max(1, pages)}")
+        connection.execute("CREATE TABLE large AS SELECT zeroblob(1000000) AS content")
+
+
 def fill(database: Database, name: str) -> None:
     """Versions of every kind: refined from the backbone's own weights, then from those of a base session."""
     own = as_it_comes(BACKBONE)

@@ -180,6 +180,15 @@ def test_an_export_that_breaks_off_leaves_what_was_there(
     assert file.read_text() == "precious"
 
 
+def test_an_export_without_room_is_a_sentence(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where SQLite finds it out when the archive is sealed."""
+    monkeypatch.setattr(archive, "seal", archives.write_without_room)
+
+    assert "the disk is full" in sentence(run("export", "birds", out / "birds.pq"))
+
+    assert list(out.iterdir()) == []
+
+
 def test_a_file_that_appears_meanwhile_is_kept(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is looked for once more before the archive takes its place."""
     write = archive.write
@@ -290,6 +299,19 @@ def test_an_archive_of_an_older_release_is_migrated_aside(
     assert not path.exists()
     assert file.read_bytes() == before
     assert [entry.name for entry in out.iterdir()] == ["birds.pq"]
+
+
+def test_a_copy_that_finds_no_room_is_a_sentence(
+    home: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which does not blame the archive; nothing is imported."""
+    run("export", "birds", tmp_path / "new.pq")
+    archives.export_older(tmp_path / "new.pq", out / "birds.pq", "0001")
+    monkeypatch.setattr(archive, "rebuild", lambda _, fresh, *__: archives.write_without_room(fresh))
+
+    assert "the disk is full" in sentence(run("import", out / "birds.pq", "--model", "copy"))
+
+    assert names(home) == ["bees", "birds"]
 
 
 def test_an_archive_of_this_release_is_read_where_it_is(out: Path, read_from: list[Path]) -> None:

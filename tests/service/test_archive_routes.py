@@ -1,10 +1,13 @@
 """Archives over HTTP: a model comes back as it was, and a file that is no archive changes nothing."""
 
+import errno
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
+
+from tests.archives import write_without_room
 
 Draw = Callable[..., bytes]
 TYPE = {"Content-Type": "application/octet-stream"}
@@ -86,3 +89,29 @@ def test_one_archive_at_a_time(service: Any) -> None:
 def test_a_model_that_does_not_exist_is_not_exported(service: Any) -> None:
     """As any other question about it."""
     assert service.http.get("/models/nowhere/export").status_code == 404
+
+
+def test_an_export_that_has_no_room_is_told_so(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not an error of the service: somebody makes room, and asks again."""
+    with monkeypatch.context() as patch:
+        patch.setattr("store.archive.seal", write_without_room)
+        answer = service.http.get("/models/default/export")
+
+    assert (answer.status_code, answer.json()["type"]) == (507, "/problems/insufficient-storage")
+    assert list(service.settings.home.glob(".protoquad-*")) == []
+    assert service.http.get("/models/default/export").status_code == 200
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_an_import_that_has_no_room_is_told_so(service: Any, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A full disk, a quota that is used up, and a file that may grow no larger."""
+
+    async def full(*_: object) -> None:
+        raise OSError(number, "no room")
+
+    monkeypatch.setattr("service.routes.archives.spool", full)
+
+    answer = imported(service, b"x", name="imported")
+
+    assert (answer.status_code, answer.json()["type"]) == (507, "/problems/insufficient-storage")
+    assert list(service.settings.home.glob(".protoquad-*")) == []

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from migrations import schema
 from store import api_keys, archive, catalogue, classes, session_metrics, sessions, versions
+from store.archive_file import opened
 from store.bank_rows import COPIES, PrototypeRow, StatisticsRow
 from store.database import Database
 from store.errors import NameTaken, NotThere, UnusableArchive
@@ -30,6 +31,7 @@ from store.models import (
     Weights,
 )
 from store.settings import Settings
+from tests.archives import write_without_room
 
 OWNED: tuple[type[Base], ...] = (ClassRow, Version, Shot, GuardImage, Weights, Prototype, Statistics)
 SHOTS = [bytes([number]) * 3000 for number in range(20)]  # more than are copied at once
@@ -417,6 +419,12 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, empty: Callable[[], Path]
         archive.label(tmp_path / "text")
     with pytest.raises(UnusableArchive, match="is a database but not an archive"):
         archive.label(home)
+
+
+def test_a_full_disk_is_no_flaw_of_the_archive(sound: Path, tmp_path: Path) -> None:
+    """What is written while it is read may find no room; the archive is as good as before."""
+    with pytest.raises(sqlite3.OperationalError, match="disk is full"), opened(sound):
+        write_without_room(tmp_path / "copy")
 
 
 @pytest.mark.parametrize("what", [SHOTS[7], WEIGHTS[:2000], b"owl!" * 64, b"wren"], ids=lambda what: repr(what[:4]))
