@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from bench.datasets import Session, Stream, load, shapes
 from bench.fscil import RunContext
 from bench.methods import Setup
 from bench.run_folder import Record
 from core import backbones
+from core.backbones import Backbone, resnet
+from core.backbones.resnet import CifarResNet
 from core.base_session import BaseConfig
 from core.incremental_session import IncrementalConfig
 from core.progress import Progress, Report
@@ -43,6 +46,13 @@ class RecordingDisplay:
         self.sessions.append(session)
 
 
+def small_network() -> Backbone:
+    """ResNet-32 with one block in each stage instead of five; random weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resnet, "CifarResNet", lambda blocks: CifarResNet(min(blocks, 1)))
+        return backbones.build("resnet32")
+
+
 @pytest.fixture
 def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """All classes and sessions of the drawn shapes, but few images: eight to learn a class from, three to test it."""
@@ -70,7 +80,7 @@ def stream() -> Stream:
 @pytest.fixture
 def context(tmp_path: Path) -> RunContext:
     torch.manual_seed(0)
-    network = backbones.build("resnet32")
+    network = small_network()
     # On torch: for so few images compiling would take longer than all the rest.
     return RunContext(network, tmp_path / "cache", "shapes", torch.device("cpu"), RecordingDisplay(), engine="torch")
 
@@ -86,11 +96,6 @@ def setup() -> Setup:
 @pytest.fixture
 def resnet32_weights(tmp_path: Path) -> Path:
     """A local weight file, so that the small network counts as pretrained."""
-    import torch
-    from safetensors.torch import save_file
-
-    from core.backbones.resnet import CifarResNet
-
     torch.manual_seed(0)
     file = tmp_path / "resnet32.safetensors"
     save_file(CifarResNet(blocks=5).state_dict(), file)
