@@ -19,7 +19,7 @@ Invoke = Callable[..., Result]
 
 
 def test_a_class_is_taught_refined_by_the_worker_and_there_after_a_restart(start: Start) -> None:
-    """The embedded default, from the first start to the second."""
+    """The embedded default, from the first start to the second; told to stop, it answers what is in flight."""
     service = start()
     for name in ("red", "green", "blue"):
         answer = service.teach(name, name)
@@ -85,7 +85,10 @@ def test_a_second_service_on_a_home_is_refused_and_an_event_stream_does_not_hold
 
 
 def test_a_worker_that_ends_is_started_again(start: Start) -> None:
-    """Whatever killed it, sessions go on; the id of a request finds every line about a class, in both processes."""
+    """Whatever killed it, sessions go on; the id of a request finds every line about a class, in both processes.
+
+    Ctrl-C then ends both.
+    """
     service = start()
     (worker,) = psutil.Process(service.process.pid).children()
     eventually(lambda: any(line["event"] == "worker ready" for line in service.lines))
