@@ -3,16 +3,20 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from bench.datasets import Session, Stream, load, shapes
+from bench.datasets import DatasetImage, Session, Stream, load, shapes
 from bench.fscil import RunContext
 from bench.methods import Setup
 from bench.run_folder import Record
 from core import backbones
+from core.backbones import Backbone, resnet
+from core.backbones.resnet import CifarResNet
 from core.base_session import BaseConfig
 from core.incremental_session import IncrementalConfig
 from core.progress import Progress, Report
@@ -43,6 +47,17 @@ class RecordingDisplay:
         self.sessions.append(session)
 
 
+def small_network() -> Backbone:
+    """ResNet-32 with one block in each stage instead of five; random weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        _make_small(patch)
+        return backbones.build("resnet32")
+
+
+def _make_small(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(resnet, "CifarResNet", lambda blocks: CifarResNet(min(blocks, 1)))
+
+
 @pytest.fixture
 def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """All classes and sessions of the drawn shapes, but few images: eight to learn a class from, three to test it."""
@@ -52,13 +67,16 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def stream() -> Stream:
-    """Four base classes and two sessions of two, of the drawn shapes."""
+    """Four base classes and two sessions of two, of the drawn shapes; each image is drawn once."""
     whole = load("shapes")
     base_ids = whole.base.class_ids[:4]
 
+    def drawn(image: DatasetImage) -> DatasetImage:
+        return DatasetImage(image.key, image.class_id, partial(bytes, image.read()))
+
     def cut(session: Session, class_ids: tuple[int, ...], train: int, test: int) -> Session:
-        def of(images: tuple, most: int) -> tuple:  # type: ignore[type-arg]
-            return tuple(p for c in class_ids for p in [q for q in images if q.class_id == c][:most])
+        def of(images: tuple[DatasetImage, ...], most: int) -> tuple[DatasetImage, ...]:
+            return tuple(drawn(p) for c in class_ids for p in [q for q in images if q.class_id == c][:most])
 
         return Session(of(session.train, train), of(session.test, test))
 
@@ -70,7 +88,7 @@ def stream() -> Stream:
 @pytest.fixture
 def context(tmp_path: Path) -> RunContext:
     torch.manual_seed(0)
-    network = backbones.build("resnet32")
+    network = small_network()
     # On torch: for so few images compiling would take longer than all the rest.
     return RunContext(network, tmp_path / "cache", "shapes", torch.device("cpu"), RecordingDisplay(), engine="torch")
 
@@ -84,14 +102,10 @@ def setup() -> Setup:
 
 
 @pytest.fixture
-def resnet32_weights(tmp_path: Path) -> Path:
-    """A local weight file, so that the small network counts as pretrained."""
-    import torch
-    from safetensors.torch import save_file
-
-    from core.backbones.resnet import CifarResNet
-
+def resnet32_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A local weight file, so that ResNet-32 counts as pretrained; in this process it has one block in each stage."""
+    _make_small(monkeypatch)
     torch.manual_seed(0)
     file = tmp_path / "resnet32.safetensors"
-    save_file(CifarResNet(blocks=5).state_dict(), file)
+    save_file(CifarResNet(blocks=1).state_dict(), file)
     return file

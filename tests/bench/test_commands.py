@@ -132,13 +132,13 @@ def test_checkouts_need_two_folders_with_sources(tmp_path: Path, names: list[str
 
 def test_cost_measures_each_session_in_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry for each scene, in order."""
-    monkeypatch.setattr(cost, "SCENES", ((2, 2, 20), (2, 2, 200)))
+    monkeypatch.setattr(cost, "SCENES", ((1, 2, 20), (2, 1, 40)))
     monkeypatch.setenv("PROTOQUAD_ENGINE", "torch")
     result = CliRunner().invoke(app, ["cost", "--backbone", "resnet32", "--out", str(tmp_path)])
 
     assert result.exit_code == 0, result.output
     costs = json.loads((tmp_path / "cost.json").read_text())["costs"]
-    assert [(entry["ways"], entry["past"]) for entry in costs] == [(2, 20), (2, 200)]
+    assert [(entry["ways"], entry["past"]) for entry in costs] == [(1, 20), (2, 40)]
     assert all(entry["seconds"] > 0 for entry in costs)
 
 

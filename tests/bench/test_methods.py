@@ -23,11 +23,10 @@ from bench.methods.memory import bytes_per_class
 from bench.methods.ranpac import ridge_weights
 from bench.methods.topic import neural_gas
 from bench.overrides import override
-from core.backbones import build
 from core.base_session import base_session
 from core.progress import Progress
 from core.views import CPU, LabelledViews
-from tests.bench.conftest import RecordingDisplay
+from tests.bench.conftest import RecordingDisplay, small_network
 
 CHANCE = 100 * (1 / 4 + 1 / 6 + 1 / 8) / 3  # mean over the three sessions of the small stream
 SMALL = Rival(epochs=2, batch=16, exemplars=3, width=64)
@@ -38,7 +37,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
     """One cache for all methods: activations and base session are computed once."""
     torch.manual_seed(0)
     cache = tmp_path_factory.mktemp("cache")
-    return RunContext(build("resnet32"), cache, "shapes", CPU, RecordingDisplay(), engine="torch")
+    return RunContext(small_network(), cache, "shapes", CPU, RecordingDisplay(), engine="torch")
 
 
 def setup_of(setup: Setup, method: str) -> Setup:
@@ -48,7 +47,7 @@ def setup_of(setup: Setup, method: str) -> Setup:
 def small_session(setup: Setup, method: str) -> SessionContext:
     """Four base classes and two new ones of noise around a colour of their own, without any cache."""
     torch.manual_seed(1)
-    network, generator = build("resnet32"), torch.Generator().manual_seed(2)
+    network, generator = small_network(), torch.Generator().manual_seed(2)
 
     def images(labels: list[int], each: int) -> LabelledViews:
         rows = torch.tensor(labels).repeat_interleave(each)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import class_counts, client_speed, version_swaps
+from bench.load import bench_home, class_counts, client_speed, version_swaps
 from bench.load.checkouts import CheckoutLoad, CheckoutResults, Plan, compare_checkouts
 from bench.load.measurement import LoadResult
 from bench.load.overheads import LIMITS, REQUESTS, Length, Overhead, measure_overheads
@@ -24,14 +24,37 @@ def _torch_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROTOQUAD_LOG_FORMAT", "json")
 
 
+@pytest.fixture(scope="module")
+def start_of_a_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the one class that every home of a benchmark starts with."""
+    home: Path = tmp_path_factory.mktemp("start") / "home"
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PROTOQUAD_ENGINE", "torch")
+        bench_home.teach_one_class(home, BACKBONE)
+    return home
+
+
+@pytest.fixture
+def copied_homes(start_of_a_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Homes start as copies of that one: teaching one class in each takes a server of its own."""
+
+    def copy(home: Path, backbone: str, checkout: Checkout | None = None) -> None:
+        assert (backbone, checkout) == (BACKBONE, None)
+        bench_home.copy_home(start_of_a_home, home)
+
+    monkeypatch.setattr(bench_home, "teach_one_class", copy)
+    monkeypatch.setattr(class_counts, "teach_one_class", copy)
+
+
 def result_of(answers: int, p99: float) -> LoadResult:
     return LoadResult(answers, 0, 1.0, (1.0, 2.0, p99, p99), None)
 
 
+@pytest.mark.usefixtures("copied_homes")
 def test_versions_are_swapped_under_load(tmp_path: Path) -> None:
     """All answers are correct, every swap is answered, and memory is read before and after."""
     lines: list[str] = []
-    length = version_swaps.Length(rounds=1, swaps=4, predictions=60, seconds=2.0, settle=0.5, warm=0.1)
+    length = version_swaps.Length(rounds=1, swaps=4, predictions=30, seconds=1.0, settle=0.4, warm=0.1)
 
     found = version_swaps.measure_swaps(BACKBONE, tmp_path, length, lines.append)
 
@@ -42,9 +65,10 @@ def test_versions_are_swapped_under_load(tmp_path: Path) -> None:
     assert any("swaps:" in line for line in lines)
 
 
+@pytest.mark.usefixtures("copied_homes")
 def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
     """One more class adds a few rows, however many there are."""
-    length = class_counts.Length((40, 300), seconds=0.5, warm=0.1, rounds=1, taught_at=300, teachings=3, loadings=1)
+    length = class_counts.Length((40, 300), seconds=0.4, warm=0.1, rounds=1, taught_at=300, teachings=3, loadings=1)
 
     found = class_counts.measure_class_counts(BACKBONE, tmp_path, length, lambda _: None)
 
@@ -55,10 +79,11 @@ def test_many_classes_are_loaded_predicted_and_added_to(tmp_path: Path) -> None:
     assert set(found.loading) == {40, 300}
 
 
+@pytest.mark.usefixtures("copied_homes")
 def test_the_client_is_measured_beside_the_load_driver(tmp_path: Path) -> None:
     """Both of its forms, with right answers, in turns."""
     lines: list[str] = []
-    length = client_speed.Length(images=40, seconds=0.5, warm=0.1, rounds=2)
+    length = client_speed.Length(images=20, seconds=0.4, warm=0.1, rounds=2)
 
     found = client_speed.measure_client(BACKBONE, tmp_path, length, lines.append)
 
@@ -68,9 +93,10 @@ def test_the_client_is_measured_beside_the_load_driver(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in lines] == [*found.rates, *reversed(found.rates)]
 
 
+@pytest.mark.usefixtures("copied_homes")
 def test_views_are_asked_for_in_turns(tmp_path: Path) -> None:
     """What the service refuses is counted: the number of views does reach it."""
-    length = ViewLength(views=(1, 2, MAX_VIEWS + 1), seconds=0.5, warm=0.05, rounds=1)
+    length = ViewLength(views=(1, 2, MAX_VIEWS + 1), seconds=0.4, warm=0.05, rounds=1)
 
     found = measure_view_cost(BACKBONE, tmp_path, length, lambda _: None)
 
@@ -88,7 +114,7 @@ def test_checkouts_know_the_same_classes_and_take_turns(tmp_path: Path) -> None:
     for name in ("before", "after"):
         (tmp_path / name).symlink_to(ROOT)
         checkouts.append(Checkout(name, tmp_path / name, tmp_path / "backbones" / name))
-    plan = Plan(BACKBONE, [50], [CheckoutLoad.parse("small:2")], rounds=2, seconds=0.5, warm=0.2)
+    plan = Plan(BACKBONE, [50], [CheckoutLoad.parse("small:2")], rounds=2, seconds=0.4, warm=0.1)
 
     (found,) = compare_checkouts(checkouts, plan, tmp_path / "homes", lambda _: None)
 
@@ -98,6 +124,7 @@ def test_checkouts_know_the_same_classes_and_take_turns(tmp_path: Path) -> None:
     assert all(megabytes > 50 for megabytes in found.megabytes.values())
 
 
+@pytest.mark.usefixtures("copied_homes")
 def test_overheads_are_measured_for_every_request(tmp_path: Path) -> None:
     """With a broker that does not answer and with a history of many versions."""
     found = measure_overheads(BACKBONE, tmp_path, Length(rounds=1, versions=20), lambda _: None)

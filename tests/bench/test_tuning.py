@@ -39,6 +39,7 @@ def test_tuning_reads_no_test_image(context: RunContext, setup: Setup) -> None:
     assert read <= {image.key for image in base.train}
 
 
+@pytest.mark.usefixtures("few_images")
 def test_the_best_candidate_comes_first(context: RunContext, setup: Setup) -> None:
     """Sorted by the mean of base and novel accuracy, and reported one by one."""
     base = load("shapes").base

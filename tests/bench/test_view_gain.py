@@ -52,8 +52,9 @@ def test_other_classes_than_those_taught_are_an_error() -> None:
         measure_gain(COSINE, noisy(0.5, 1), noisy(0.5, 6, classes=7), 4, draws=1, seed=0)
 
 
-def test_images_are_read_from_class_folders(tmp_path: Path) -> None:
+def test_images_are_read_from_class_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many of each as allowed, in all their views, the same ones for the same seed."""
+    monkeypatch.setenv("PROTOQUAD_ENGINE", "torch")  # compiling would take longer than all the rest
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for number in range(3):

@@ -9,10 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from migrations import schema
+from store import api_keys
+from store.database import Database
 from tests.deploy.page import REPOSITORY
-from tests.processes import SMALL, Running, Service
+from tests.processes import SMALL, Service
 
 Shell = Callable[..., str]
+
+
+def prepared(url: str) -> str:
+    """Makes the tables and a key, which it answers: what `protoquad migrate` and `protoquad keys create` do."""
+    with closing(Database(url)) as database:
+        schema.upgrade(database)
+        with database.write() as db:
+            return api_keys.create(db, "first", ["admin"])
 
 
 @pytest.fixture
@@ -20,13 +31,6 @@ def start() -> Iterator[Callable[..., Service]]:
     """Starts services; whatever still runs at the end is killed."""
     with ExitStack() as stack:
         yield lambda **environment: stack.enter_context(closing(Service(environment)))
-
-
-@pytest.fixture
-def worker() -> Iterator[Callable[..., Running]]:
-    """Starts workers; whatever still runs at the end is killed."""
-    with ExitStack() as stack:
-        yield lambda **environment: stack.enter_context(closing(Running(["worker"], environment)))
 
 
 @pytest.fixture

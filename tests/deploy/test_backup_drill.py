@@ -12,12 +12,15 @@ from sqlalchemy import select
 
 from store.database import Database
 from store.models import Base
+from store.settings import Settings
+from tests.deploy.conftest import prepared
 from tests.deploy.page import commands
 from tests.postgresql_server import PostgresqlServer
-from tests.processes import Running, Service
+from tests.processes import Service
+from tests.service.conftest import QUICK
+from workers.session_worker import SessionWorker
 
 Start = Callable[..., Service]
-Work = Callable[..., Running]
 Shell = Callable[..., str]
 Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -43,49 +46,57 @@ def rows(url: str) -> Rows:
         }
 
 
+def learn(url: str, home: Path) -> None:
+    """Runs the sessions that wait, as a worker does; in this process, which has imported all that it needs."""
+    chosen = Settings(home=home, backbone="resnet32", engine="torch")
+    with closing(Database(url)) as database:
+        worker = SessionWorker(database, chosen, owner="drill", config=QUICK)
+        while worker.run_next():
+            pass
+
+
 def seen(service: Service, version: int) -> dict[str, Any]:
     """What a caller is told: lists, and answers of a version bit for bit."""
     lists = {path: service.everything(path) for path in ("/classes", "/versions", "/sessions")}
     return lists | {colour: service.predict(colour, version=version) for colour in COLOURS}
 
 
-def taught(service: Service, worker: Running, key: str) -> int:
+def taught(service: Service, key: str, url: str, home: Path) -> int:
     """Three classes refined, a fourth whose session nobody has run yet; answers the refined version."""
     service.client.headers["Authorization"] = f"Bearer {key}"
     for name in COLOURS[:3]:
         session = service.teach(name, name).raise_for_status().json()["session"]["id"]
-    outcome = service.session_over(session)
-    assert outcome["status"] == "succeeded"
-    assert worker.stop() == 0
+    learn(url, home)
+    assert service.session_over(session)["status"] == "succeeded"
     service.teach("violet", "violet").raise_for_status()
     version: int = service.predict("red")["version"]
     return version
 
 
-def check(service: Service, worker: Running, key: str, version: int, expected: dict[str, Any]) -> None:
+def check(service: Service, key: str, url: str, home: Path, version: int, expected: dict[str, Any]) -> None:
     """The same as before, with the same key; and what had not been learned yet is learned now."""
     assert service.client.get("/classes").status_code == 401
     service.client.headers["Authorization"] = f"Bearer {key}"
     assert seen(service, version) == expected
     waiting = [session["id"] for session in expected["/sessions"] if session["status"] == "queued"]
-    worker.wait_for("worker ready")
+    learn(url, home)
     assert [service.session_over(session)["status"] for session in waiting] == ["succeeded"]
     assert all(item["status"] == "learned" for item in service.everything("/classes"))
     service.teach("afterwards", "black").raise_for_status()
 
 
 def test_postgresql_comes_back_from_its_dump(
-    names: list[str], postgresql: PostgresqlServer, start: Start, worker: Work, shell: Shell, tmp_path: Path
+    names: list[str], postgresql: PostgresqlServer, start: Start, shell: Shell, tmp_path: Path
 ) -> None:
     """Taken while the service runs, restored into a new database on which the service is started anew."""
     lost, restored = map(postgresql.url, names)
-    here = {"PROTOQUAD_DATABASE_URL": lost, "PROTOQUAD_HOME": str(tmp_path / "home")}
+    home = tmp_path / "home"
+    here = {"PROTOQUAD_DATABASE_URL": lost, "PROTOQUAD_HOME": str(home)}
     there = here | {"PROTOQUAD_DATABASE_URL": restored}
     server = {"PGHOST": str(postgresql.folder), "PGUSER": "postgres"}
-    shell("protoquad migrate", **here)
-    key = shell("protoquad keys create drill", **here).strip()
+    key = prepared(lost)
     service = start(**here)
-    version = taught(service, worker(**here), key)
+    version = taught(service, key, lost, home)
     expected, stored = seen(service, version), rows(lost)
 
     shell(*commands("Back up PostgreSQL"), programs=postgresql.programs, **here)
@@ -98,7 +109,7 @@ def test_postgresql_comes_back_from_its_dump(
     shell(*page, programs=postgresql.programs, **server)
 
     assert rows(restored) == stored
-    check(start(**there), worker(**there), key, version, expected)
+    check(start(**there), key, restored, home, version, expected)
 
 
 def test_a_restore_into_a_database_that_is_not_empty_changes_nothing(
@@ -106,15 +117,15 @@ def test_a_restore_into_a_database_that_is_not_empty_changes_nothing(
 ) -> None:
     """A slip of the name costs nobody's data."""
     here = {"PROTOQUAD_DATABASE_URL": postgresql.url(names[0])}
-    shell("protoquad migrate", **here)
-    shell("deploy/backup.sh empty.dump", programs=postgresql.programs, **here)
-    shell("protoquad keys create somebody", **here)
+    prepared(postgresql.url(names[0]))
+    shell("deploy/backup.sh early.dump", programs=postgresql.programs, **here)
+    prepared(postgresql.url(names[0]))
     stored = rows(postgresql.url(names[0]))
 
-    told = shell("deploy/restore.sh empty.dump", programs=postgresql.programs, fails=True, **here)
+    told = shell("deploy/restore.sh early.dump", programs=postgresql.programs, fails=True, **here)
 
     assert "already exists" in told
-    assert stored["api_keys"]
+    assert len(stored["api_keys"]) == 2
     assert rows(postgresql.url(names[0])) == stored
 
 
@@ -159,18 +170,16 @@ def test_the_embedded_database_has_a_command_of_its_own(shell: Shell, script: st
     assert "protoquad backup" in told
 
 
-def test_the_embedded_database_comes_back_from_its_backup(
-    start: Start, worker: Work, shell: Shell, tmp_path: Path
-) -> None:
+def test_the_embedded_database_comes_back_from_its_backup(start: Start, shell: Shell, tmp_path: Path) -> None:
     """Taken while the service runs, put into a new home on which the service is started anew."""
     home, restored = tmp_path / "home", tmp_path / "operator" / "restored"
+    url, restored_url = (f"sqlite:///{folder}/protoquad.db" for folder in (home, restored))
     here = {"PROTOQUAD_HOME": str(home), "PROTOQUAD_WORKER": "false"}
     there = here | {"PROTOQUAD_HOME": str(restored)}
-    shell("protoquad migrate", **here)
-    key = shell("protoquad keys create drill", **here).strip()
+    key = prepared(url)
     service = start(**here)
-    version = taught(service, worker(**here), key)
-    expected, stored = seen(service, version), rows(f"sqlite:///{home}/protoquad.db")
+    version = taught(service, key, url, home)
+    expected, stored = seen(service, version), rows(url)
 
     shell(*commands("Back up the embedded database"), **here)
     service.teach("too late", "orange").raise_for_status()
@@ -180,5 +189,5 @@ def test_the_embedded_database_comes_back_from_its_backup(
     shell(*put_back)
 
     assert serve == "PROTOQUAD_HOME=restored protoquad serve"
-    assert rows(f"sqlite:///{restored}/protoquad.db") == stored
-    check(start(**there), worker(**there), key, version, expected)
+    assert rows(restored_url) == stored
+    check(start(**there), key, restored_url, restored, version, expected)

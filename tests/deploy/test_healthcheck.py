@@ -1,6 +1,7 @@
 """The image's health check: of the API where one listens, of the worker where none does."""
 
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -61,11 +62,21 @@ def test_a_container_with_an_api_is_as_healthy_as_the_api(tmp_path: Path, live: 
 
 
 def test_a_container_without_an_api_is_as_healthy_as_its_worker(tmp_path: Path) -> None:
-    """An API that takes a connection and does not answer is not healthy, however well the worker beside it does."""
+    """By the pulse of the worker."""
     before = healthy(free_port(), tmp_path)
     Heartbeat(tmp_path).beat()
     after = healthy(free_port(), tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        hung = healthy(silent.getsockname()[1], tmp_path)
 
-    assert (before, after, hung) == (False, True, False)
+    assert (before, after) == (False, True)
+
+
+def test_an_api_that_does_not_answer_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it takes a connection, and whatever the worker beside it does: that is not asked."""
+    own = runpy.run_path(str(HEALTHCHECK))
+    monkeypatch.setitem(own["main"].__globals__, "SECONDS", 0.2)
+    monkeypatch.setattr(sys, "argv", [str(HEALTHCHECK)])
+    monkeypatch.setattr(os, "execvp", lambda *_: pytest.fail("the worker was asked"))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("PROTOQUAD_PORT", str(silent.getsockname()[1]))
+
+        assert own["main"]() == 1

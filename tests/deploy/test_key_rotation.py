@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.conftest import prepared
 from tests.deploy.page import PAGE
 from tests.postgresql_server import PostgresqlServer
 from tests.processes import Service
@@ -28,8 +29,7 @@ def test_a_new_key_is_taken_and_a_revoked_one_refused_on_every_replica(
 ) -> None:
     """Two of them over one database, with the default settings, and nobody is without a key in between."""
     here = {"PROTOQUAD_DATABASE_URL": database, "PROTOQUAD_HOME": f"{tmp_path}/home"}
-    shell("protoquad migrate", **here)
-    old = shell("protoquad keys create old", **here).strip()
+    old = prepared(database)
     replicas = [start(**here), start(**here)]
     assert [_status(replica, old) for replica in replicas] == [200, 200]
 

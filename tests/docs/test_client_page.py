@@ -24,7 +24,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     home = tmp_path_factory.mktemp("home")
     shutil.copyfile(request.getfixturevalue("_migrated_file"), home / "protoquad.db")
     database = Database(f"sqlite:///{home / 'protoquad.db'}")
-    with running_service(database, home, backbone="efficientnet_lite0") as running:
+    with running_service(database, home, backbone="efficientnet_lite0", engine="auto") as running:
 
         def work() -> None:
             until(

@@ -23,11 +23,11 @@ pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """As `make run` starts it, with the network that a newcomer gets; torch answers the same and needs no preparing."""
+    """As `make run` starts it, with the network that a newcomer gets."""
     environment = {
         "PROTOQUAD_HOME": str(tmp_path_factory.mktemp("home")),
         "PROTOQUAD_BACKBONE": "efficientnet_lite0",
-        "PROTOQUAD_ENGINE": "torch",
+        "PROTOQUAD_ENGINE": "auto",
         "PROTOQUAD_SESSION_DELAY": "4",  # a busy machine still teaches three classes before the session starts
     }
     with closing(Service(environment)) as running:

@@ -1,11 +1,9 @@
 """Backbones are prepared once, whoever asks and however often, and nothing broken is ever served."""
 
 import fcntl
-import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,18 +98,19 @@ def test_a_broken_one_is_made_anew(cache: Path, tmp_path: Path, made: list[str])
 
 
 def test_a_process_killed_while_it_prepares_leaves_nothing_to_stumble_over(tmp_path: Path, made: list[str]) -> None:
+    """Even by SIGKILL, which leaves it no time to do anything: what it had started ends too."""
     imports = "from pathlib import Path; from engine.preparation import prepare"
     ask = f"{imports}; prepare({NAME!r}, Path({str(tmp_path)!r}))"
-    process = subprocess.Popen([sys.executable, "-c", ask], start_new_session=True, stdout=subprocess.DEVNULL)
-    killer = threading.Timer(30, process.kill)
-    killer.start()
-    while not [entry for entry in tmp_path.iterdir() if entry.is_dir()]:
-        assert process.poll() is None
-    os.killpg(process.pid, 9)
-    process.wait()
-    killer.cancel()
-    assert not list(tmp_path.glob(f"*/{MANIFEST}"))
+    process = subprocess.Popen([sys.executable, "-c", ask], stdout=subprocess.DEVNULL)
+    until(lambda: psutil.Process(process.pid).children(), "a process prepares a backbone")
+    (child,) = psutil.Process(process.pid).children()
 
+    process.kill()
+    process.wait()
+
+    until(lambda: not runs(child.pid), "it is gone too")
+    assert [entry for entry in tmp_path.iterdir() if entry.is_dir()], "it was killed in the middle"
+    assert not list(tmp_path.rglob(MANIFEST)), "it was killed before it was done"
     assert answers(prepare(NAME, tmp_path)).isfinite().all()
     assert made == [NAME]
     assert folder_in(tmp_path).name == preparation._key(NAME), "what the other left is gone"
@@ -185,21 +184,6 @@ def test_closing_kills_the_process_and_its_children(tmp_path: Path, slow: SlowCo
     with pytest.raises(Busy, match="stopping"):
         waiting.result(30)
     slow.wait_until_gone()
-
-
-def test_a_process_that_is_killed_takes_what_it_had_started_with_it(tmp_path: Path) -> None:
-    """Even by SIGKILL, which leaves it no time to do anything about it."""
-    imports = "from pathlib import Path; from engine.preparation import prepare"
-    ask = f"{imports}; prepare({NAME!r}, Path({str(tmp_path)!r}))"
-    process = subprocess.Popen([sys.executable, "-c", ask], stdout=subprocess.DEVNULL)
-    until(lambda: psutil.Process(process.pid).children(), "a process prepares a backbone")
-    (child,) = psutil.Process(process.pid).children()
-
-    process.kill()
-    process.wait()
-
-    until(lambda: not runs(child.pid), "it is gone too")
-    assert not list(tmp_path.rglob(MANIFEST)), "it was killed before it was done"
 
 
 def test_a_lock_that_another_process_keeps_is_waited_for_only_so_long(tmp_path: Path, slow: SlowCommand) -> None:

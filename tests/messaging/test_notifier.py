@@ -142,8 +142,8 @@ def test_a_caller_never_waits_whatever_redis_does(way: str, tmp_path: Path, line
         giving.close()
         closed = time.monotonic() - started
 
-    assert max(took) < 0.5, "a pause of the machine; a connection takes longer to give up"
-    assert closed < sending.SECONDS_TO_CLOSE + 1
+    assert max(took) < 0.9, "a pause of the machine; a connection gives up after a second"
+    assert closed < sending.SECONDS_TO_CLOSE + 3
     assert [line["event"] for line in lines] in ([AWAY], [])  # none: it was closed while it waited for the first answer
     assert PASSWORD not in str(lines)
 

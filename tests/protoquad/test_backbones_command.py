@@ -1,9 +1,7 @@
 """`protoquad backbones`: what can be used here, where its weights are, and what it costs."""
 
 import json
-import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from core.backbones.resnet import CifarResNet
+from engine import preparation
 from protoquad.backbones_command import backbones
 
 PAIR = "efficientnet_lite0+efficientnet_lite2"
@@ -127,14 +126,21 @@ def test_an_unknown_name_is_refused() -> None:
     assert "there is no backbone 'abacus'" in result.stderr
 
 
-def test_measuring_takes_the_time_of_what_is_here(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("unchanged_process")
+def test_measuring_takes_the_time_of_what_is_here(
+    tmp_path: Path, prepared_backbones: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On standard output is JSON alone, though a backbone is prepared meanwhile; what is not here has no time."""
-    environment = {**os.environ, "PROTOQUAD_CACHE": str(tmp_path / "cache"), "TORCH_HOME": str(tmp_path / "hub")}
-    arguments = ["backbones", "--json", "--measure", "resnet32", "resnet18"]
+    preparation.prepare("resnet32", prepared_backbones)
+    before = prepared_backbones / preparation._key("resnet32")
 
-    ended = subprocess.run(
-        [sys.executable, "-m", "protoquad", *arguments], env=environment, capture_output=True, text=True, timeout=600
-    )
+    def copy(_: str, folder: Path, *__: object) -> None:
+        shutil.copytree(before, folder, dirs_exist_ok=True)
+
+    monkeypatch.setattr(preparation, "_compile_in_process", copy)
+    monkeypatch.setenv("PROTOQUAD_CACHE", str(tmp_path / "cache"))
+
+    ended = run("--json", "--measure", "resnet32", "resnet18")
 
     resnet32, resnet18 = json.loads(ended.stdout)
     assert "preparing a backbone" in ended.stderr

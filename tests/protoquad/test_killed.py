@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx
@@ -43,11 +44,10 @@ class Teaching:
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])  # tests/faults does it on PostgreSQL
-@pytest.mark.parametrize("victim", ["api", "worker"])
-def test_whoever_is_killed_while_classes_are_taught_nothing_is_lost(
-    start: Start, database_url: str, victim: str
-) -> None:
-    """Each class is there whole or not at all, every session ends with one version, and the chain has no gap."""
+def test_whoever_is_killed_while_classes_are_taught_nothing_is_lost(start: Start, database_url: str) -> None:
+    """First the worker, then the API. Each class is there whole or not at all, every session ends with one version,
+    and the chain has no gap.
+    """
     names = (f"class {number}" for number in range(10_000))
     settings = {
         "PROTOQUAD_DATABASE_URL": database_url,
@@ -55,34 +55,47 @@ def test_whoever_is_killed_while_classes_are_taught_nothing_is_lost(
         "PROTOQUAD_LEASE_SECONDS": "3",
         "PROTOQUAD_ATTEMPTS": "9",
     }
-    teaching = Teaching(start(**settings), names)
-    moment = random.uniform(0, 1)
-
-    service = _killed_while_teaching(teaching, victim, moment, lambda: start(**settings))
-
-    _sessions_are_over(service)
-    _check(service, database_url, teaching.acknowledged, teaching.tried)
-    service.teach("afterwards", "black").raise_for_status()
-
-
-def _killed_while_teaching(teaching: Teaching, victim: str, moment: float, restart: Start) -> Service:
-    """The service as it stands after one of its processes was killed so many seconds into teaching."""
-    service = teaching.service
+    service = start(**settings)
     service.wait_for("worker ready")
-    thread = threading.Thread(target=teaching.run)
-    thread.start()
-    teaching.begun.wait(60)
-    threading.Event().wait(moment)  # the moment is what is tested: any will do
-    (worker,) = eventually(lambda: _workers(service))
-    if victim == "api":
-        service.kill()
-        eventually(lambda: not _runs(worker))  # nobody is left to stop it, so it looks for itself
-    else:
+
+    first = Teaching(service, names)
+    _kill_worker_while(first)
+    _sessions_are_over(service)
+    _check(service, database_url, first.acknowledged, first.tried)
+
+    second = Teaching(service, names)
+    _kill_api_while(second)
+    again = start(**settings)
+    _sessions_are_over(again)
+    _check(again, database_url, first.acknowledged | second.acknowledged, first.tried | second.tried)
+    again.teach("afterwards", "black").raise_for_status()
+
+
+def _kill_worker_while(teaching: Teaching) -> None:
+    """Teaching goes on for a while."""
+    with _running(teaching) as worker:
         worker.kill()
         eventually(lambda: len(teaching.acknowledged) > 3)
         teaching.stopped.set()
+
+
+def _kill_api_while(teaching: Teaching) -> None:
+    """Nobody is left to stop the worker, so it looks for itself."""
+    with _running(teaching) as worker:
+        teaching.service.kill()
+        eventually(lambda: not _runs(worker))
+
+
+@contextmanager
+def _running(teaching: Teaching) -> Iterator[psutil.Process]:
+    """The worker of the service, some time into teaching: the moment is what is tested, and any will do."""
+    thread = threading.Thread(target=teaching.run)
+    thread.start()
+    teaching.begun.wait(60)
+    threading.Event().wait(random.uniform(0, 1))
+    (worker,) = eventually(lambda: _workers(teaching.service))
+    yield worker
     thread.join(60)
-    return restart() if victim == "api" else service
 
 
 def _workers(service: Service) -> list[psutil.Process]:

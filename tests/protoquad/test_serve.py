@@ -1,7 +1,6 @@
 """`protoquad serve` as a user runs it: one command, a worker beside it, and everything still there afterwards."""
 
 import json
-import os
 import signal
 import socket
 from collections.abc import Callable
@@ -20,7 +19,7 @@ Invoke = Callable[..., Result]
 
 
 def test_a_class_is_taught_refined_by_the_worker_and_there_after_a_restart(start: Start) -> None:
-    """The embedded default, from the first start to the second."""
+    """The embedded default, from the first start to the second; told to stop, it answers what is in flight."""
     service = start()
     for name in ("red", "green", "blue"):
         answer = service.teach(name, name)
@@ -29,27 +28,25 @@ def test_a_class_is_taught_refined_by_the_worker_and_there_after_a_restart(start
     session = answer.json()["session"]["id"]
     outcome = service.session_over(session)
     answers = service.predict("red")
+    _stop_during_a_request(service, signal.SIGTERM)
 
     assert outcome["status"] == "succeeded"
-    assert service.stop() == 0
-    again = start()
+    again = start(PROTOQUAD_WORKER="false")
     assert [item["name"] for item in again.everything("/classes")] == ["red", "green", "blue"]
     assert all(item["status"] == "learned" for item in again.everything("/classes"))
     assert again.predict("red", version=answers["version"]) == answers
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="the system has no such policy")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_it_answers_what_is_in_flight_and_leaves_no_process(start: Start, number: int) -> None:
-    """A request whose body is half there is waited for."""
-    service = start()
+def _stop_during_a_request(service: Service, number: int) -> None:
+    """A request whose body is half there is waited for and answered; then no process is left."""
     children = psutil.Process(service.process.pid).children(recursive=True)
     body = json.dumps({"images": ["iVBORw0KGgo="]}).encode()
     place = urlsplit(service.url)
+    service.client.close()
     with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
         head = f"POST /predict HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:5])
-        eventually(lambda: len(psutil.Process(service.process.pid).net_connections("tcp")) >= 2)
+        eventually(lambda: connection.getsockname() in _callers(service))
         service.process.send_signal(number)
         service.wait_for("Shutting down")
         connection.sendall(body[5:])
@@ -62,32 +59,36 @@ def test_told_to_stop_it_answers_what_is_in_flight_and_leaves_no_process(start: 
     assert all({"event", "level", "timestamp"} <= set(line) for line in service.lines)  # a collector can read them
 
 
-def test_an_event_stream_does_not_hold_up_the_end(start: Start) -> None:
-    """Whoever watches is let go at once, not when patience runs out."""
+def _callers(service: Service) -> set[tuple[str, int]]:
+    """The addresses whose connections the service has accepted."""
+    connections = psutil.Process(service.process.pid).net_connections("tcp")
+    return {tuple(one.raddr) for one in connections if one.raddr}
+
+
+def test_a_second_service_on_a_home_is_refused_and_an_event_stream_does_not_hold_up_the_end(
+    start: Start, run: Run
+) -> None:
+    """Two of them would share nothing but a database. Whoever watches is let go at once, not when patience runs out."""
     service = start(PROTOQUAD_WORKER="false")
     session = service.teach("red", "red").json()["session"]["id"]
+    second = run("serve", "--port", "0")
     with service.client.stream("GET", f"/sessions/{session}/events") as stream:
         events = stream.iter_lines()
         assert next(events).startswith("id: ")
         service.process.send_signal(signal.SIGTERM)
         rest = list(events)
 
+    assert second.process.returncode == 2
+    assert f"(process {service.process.pid})" in second.last_words
     assert service.process.wait(20) == 0
     assert not [line for line in rest if "succeeded" in line]
 
 
-def test_a_second_service_on_the_same_home_says_so_and_stops(start: Start, run: Run) -> None:
-    """Two of them would share nothing but a database."""
-    service = start(PROTOQUAD_WORKER="false")
-
-    second = run("serve", "--port", "0")
-
-    assert second.process.returncode == 2
-    assert f"(process {service.process.pid})" in second.last_words
-
-
 def test_a_worker_that_ends_is_started_again(start: Start) -> None:
-    """Whatever killed it, sessions go on; the id of a request finds every line about a class, in both processes."""
+    """Whatever killed it, sessions go on; the id of a request finds every line about a class, in both processes.
+
+    Ctrl-C then ends both.
+    """
     service = start()
     (worker,) = psutil.Process(service.process.pid).children()
     eventually(lambda: any(line["event"] == "worker ready" for line in service.lines))
@@ -100,6 +101,7 @@ def test_a_worker_that_ends_is_started_again(start: Start) -> None:
     events = [line["event"] for line in service.lines if line.get("request_id") == "trace-me-7"]
     assert "request" in events
     assert "session started" in events
+    _stop_during_a_request(service, signal.SIGINT)
 
 
 def test_a_public_address_needs_a_key(run: Run) -> None:
