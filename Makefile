@@ -30,7 +30,7 @@ check: $(READY) ## Check style, types and import rules
 	$(BIN)/mypy --python-version 3.10 --package protoquad_client
 	$(BIN)/lint-imports
 
-test: $(READY) ## Run all tests, two processes in parallel
+test: $(READY) ## Run all tests, three processes in parallel
 	$(PYTEST) --ignore tests/browser
 
 test-fast: $(READY) ## Run the fast tests only
