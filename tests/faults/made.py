@@ -87,9 +87,9 @@ class Register(Generic[Thing]):
             self.living.remove(thing)
             self.gone.append(thing)
 
-    def make_sure(self, is_there: Callable[[Thing], bool]) -> None:
+    def make_sure(self, is_there: Callable[[Thing], bool], fits: Callable[[Thing], bool] = lambda _: True) -> None:
         """Of what nobody was told: it was done or not. What should be there and is not is left for the checks."""
-        for thing in list(self.living):
+        for thing in [one for one in self.living if fits(one)]:
             if is_there(thing):
                 thing.sure, thing.leaving = True, False
             elif not thing.sure:

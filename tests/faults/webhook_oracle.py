@@ -31,7 +31,7 @@ class WebhookOracle(Judge):
                 waiting[row.webhook_id].append(json.loads(row.body))
         self._receive()  # after the table was read: an event leaves it when it has arrived
         by_path = {row.url.removeprefix(self.stage.receiver.url): row for row in rows.values()}
-        self.ledger.webhooks.make_sure(lambda one: one.model != name or one.name in by_path)
+        self.ledger.webhooks.make_sure(lambda one: one.name in by_path, lambda one: one.model == name)
         own = [one for one in self.ledger.webhooks.living if one.model == name]
         self._registered(name, own, by_path)
         for webhook in own:
