@@ -45,7 +45,7 @@ def address(service: Any) -> str:
 
 @schema.parametrize()
 @settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     database=None,
