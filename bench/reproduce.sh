@@ -50,6 +50,10 @@ ablation copies-10 base.copies=10
 ablation fraction-0.05 incremental.fraction=0.05
 ablation fraction-0.2 incremental.fraction=0.2
 
+# Larger images
+fscil --method ncm --backbone efficientnet_lite0@288
+fscil --method protoquad --backbone efficientnet_lite0@288
+
 # A larger backbone
 fscil --method ncm --backbone efficientnet_lite2
 fscil --method protoquad --backbone efficientnet_lite2

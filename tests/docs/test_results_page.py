@@ -11,7 +11,13 @@ import pytest
 from tests.docs.pages import REPOSITORY, section, tables, text_of
 
 PAGE = text_of("docs/results.md")
-BY_SESSION = ("Against baselines", "Other draws of the shots", "What each part is worth", "A larger network")
+BY_SESSION = (
+    "Against baselines",
+    "Larger images",
+    "Other draws of the shots",
+    "What each part is worth",
+    "A larger network",
+)
 COLUMNS: tuple[Callable[[dict[str, Any]], float], ...] = (
     lambda run: run["accuracy"][0],
     lambda run: run["accuracy"][5],
