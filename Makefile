@@ -10,7 +10,7 @@ SEED   ?= 1
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-fast test-browser test-faults test-hostile run demo bench compose-env compose-test clean
+.PHONY: help install check test test-fast test-bench test-browser test-faults test-hostile run demo bench compose-env compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,11 +30,14 @@ check: $(READY) ## Check style, types and import rules
 	$(BIN)/mypy --python-version 3.10 --package protoquad_client
 	$(BIN)/lint-imports
 
-test: $(READY) ## Run all tests, three processes in parallel
-	$(PYTEST) --ignore tests/browser
+test: $(READY) ## Run all tests of the product, three processes in parallel
+	$(PYTEST) --ignore tests/browser --ignore tests/bench
 
 test-fast: $(READY) ## Run the fast tests only
-	$(PYTEST) --ignore tests/browser -m "not slow"
+	$(PYTEST) --ignore tests/browser --ignore tests/bench -m "not slow"
+
+test-bench: $(READY) ## Test the benchmarks, which are a distribution of their own
+	$(PYTEST) tests/bench
 
 test-browser: $(READY) ## Test the console in Chromium; SCREENS=docs/screens also makes the screenshots of the documents
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PROTOQUAD_SCREENS=$(SCREENS) $(BIN)/pytest tests/browser
