@@ -38,6 +38,8 @@ from core.views import LabelledViews, as_batch, trainable_part
 from engine.compiled_module import CompiledModule, Engine
 from engine.graph_template import compile_module
 
+FURTHER = 0.25  # of the epochs and of the rates of a base session
+
 
 class Display(Protocol):
     """Shows the progress of a run."""
@@ -148,7 +150,7 @@ def _session(
 
 
 def _base(context: RunContext, session: Session, setup: Setup, store: ActivationStore, *, fresh: bool) -> _Base:
-    """The state after the base session, and its images; trained once for all runs with the same settings."""
+    """The state after the base session, and its images."""
     labels = torch.tensor([image.class_id for image in session.train])
     train_rows, guard_rows = hold_out(labels, setup.guard_per_class, setup.base.seed)
     started = time.perf_counter()
@@ -156,19 +158,54 @@ def _base(context: RunContext, session: Session, setup: Setup, store: Activation
     guard = views.select(guard_rows).centre() if len(guard_rows) else None
     training = views.select(train_rows)
     del views  # twice all activations would not fit every machine
+    state, spent = _base_state(context, session, setup, training, started, fresh=fresh)
+    return _Base(_with_copies(state, setup.base.copies), training, guard, spent)
+
+
+def _base_state(
+    context: RunContext, session: Session, setup: Setup, training: LabelledViews, started: float, *, fresh: bool
+) -> tuple[LearnerState, float]:
+    """The state and its seconds; trained once for all runs with the same settings."""
     file = context.cache / "base" / f"{_base_key(context, session, setup)}.safetensors"
-    clock, epochs = file.with_suffix(".seconds"), EpochFile(file.with_suffix(".epochs"), started)
+    clock = file.with_suffix(".seconds")
+    if not fresh and file.exists() and clock.exists():
+        return from_bytes(file.read_bytes()), float(clock.read_text())
+    make, backbone, config, before = METHODS[setup.method].objective, context.backbone, setup.base, 0.0
+    if make and config.epochs:
+        shared, before = _base_state(context, session, replace(setup, method="ncm"), training, started, fresh=fresh)
+        backbone, config = with_weights(backbone, shared.weights), further(config)
+        backbone.pretrained = True
+        started = time.perf_counter()
+    epochs = EpochFile(file.with_suffix(".epochs"), started)
     if fresh:
         epochs.remove()
-    elif file.exists() and clock.exists():
-        state = _with_copies(from_bytes(file.read_bytes()), setup.base.copies)
-        return _Base(state, training, guard, float(clock.read_text()))
-    state = _trained_base(context, training, setup, epochs)
-    spent = epochs.seconds()
+    with context.display.training("base session") as report:
+        state = base_session(
+            backbone,
+            training,
+            config,
+            device=context.device,
+            report=report,
+            objective=make(setup.values) if make else cross_entropy,
+            checkpoint=epochs,
+        ).state
+    spent = before + epochs.seconds()
     write_atomically(file, to_bytes(state))
     write_atomically(clock, f"{spent:.1f}".encode())
     epochs.remove()
-    return _Base(state, training, guard, spent)
+    return state, spent
+
+
+def further(config: BaseConfig) -> BaseConfig:
+    """For a method whose idea is in the base session: a gentler one that goes on from the one that all share."""
+    return replace(
+        config,
+        epochs=max(1, round(config.epochs * FURTHER)),
+        learning_rate=config.learning_rate * FURTHER,
+        head_rate=config.head_rate * FURTHER,
+        smallest=1.0,
+        blend=1.0,
+    )
 
 
 def _with_copies(state: LearnerState, copies: int) -> LearnerState:
@@ -176,21 +213,6 @@ def _with_copies(state: LearnerState, copies: int) -> LearnerState:
     bank = state.bank
     room = PrototypeBank.empty(bank.dim, copies).with_classes(bank.class_ids, bank.prototypes, bank.shots.tolist())
     return replace(state, bank=room)
-
-
-def _trained_base(context: RunContext, training: LabelledViews, setup: Setup, epochs: EpochFile) -> LearnerState:
-    make = METHODS[setup.method].objective
-    objective = make(setup.values) if make else cross_entropy
-    with context.display.training("base session") as report:
-        return base_session(
-            context.backbone,
-            training,
-            setup.base,
-            device=context.device,
-            report=report,
-            objective=objective,
-            checkpoint=epochs,
-        ).state
 
 
 def _old_shots(context: RunContext, stream: Stream, number: int, store: ActivationStore) -> LabelledViews | None:
@@ -272,7 +294,7 @@ def _base_key(context: RunContext, session: Session, setup: Setup) -> str:
     keys = sorted(image.key for image in session.train)
     trained = asdict(replace(setup.base, copies=BaseConfig.copies))  # the bank's size does not change the training
     asked: tuple[Any, ...] = (trained, setup.views, setup.guard_per_class, keys)
-    if METHODS[setup.method].objective:  # a base session of its own
+    if METHODS[setup.method].objective:  # its base session goes on with an objective of its own
         asked = (*asked, setup.method, asdict(setup.values))
     return _digest(_network_digest(context.backbone), context.data_key, *asked)
 

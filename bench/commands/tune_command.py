@@ -75,7 +75,7 @@ def tune(
     console.print(table)
     about = {name: getattr(options, name) for name in ("partitions", "base_classes", "sessions")}
     content = {"trials": [asdict(trial) for trial in trials], **about, "backbone": backbone, "dataset": dataset}
-    results.save(out, "tune", content)
+    results.save(out, options.name or f"tune-{setup.method}", content)
 
 
 def _print_trial(trial: Trial) -> None:

@@ -1,7 +1,8 @@
 """The methods under test. Each makes the next state from a learner's state and the shots of a session.
 
-All of them have the same backbone, the same base session (unless the base session is their idea), the same shots and
-the same space, so that what differs between two rows of a table is the method.
+All of them have the same backbone, the same base session, the same shots and the same space, so that what differs
+between two rows of a table is the method. Those whose idea is in the base session go on from the shared one with an
+objective of their own.
 """
 
 from bench.methods.closer import CLOSER

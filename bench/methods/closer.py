@@ -2,7 +2,7 @@
 
 Its idea is in the base session: a self-supervised contrast of two views spreads the features, and base classes are
 drawn *closer* to each other, which keeps features that new classes need. Later sessions are class means with a frozen
-network.
+network. Here the base session that all methods share goes on with these losses for a quarter of its epochs.
 """
 
 import torch

@@ -129,7 +129,7 @@ class Method:
     knobs: tuple[str, ...] = ("rival.rate", "rival.strength")
     defaults: RivalValues = field(default_factory=RivalValues)
     keeps: Kept = "vectors"  # between sessions, beside the network: see `memory`
-    objective: Callable[[RivalValues], Objective] | None = None  # of a base session of its own
+    objective: Callable[[RivalValues], Objective] | None = None  # with which the base session goes on
     answers_at_once: bool = False  # its classifier also answers after the base session
 
 

@@ -3,7 +3,8 @@
 The base session looks for a minimum that is flat: its loss is that of weights with random noise of up to a bound, so
 that all weights within the bound are nearly as good. Later sessions learn new classes from their shots against all
 prototypes, and no weight leaves the bound. Old prototypes stay, new ones are class means. The paper's term that fixes
-prototypes under noise is left out: the bound is small against the weights here.
+prototypes under noise is left out: the bound is small against the weights here. The base session that all methods share
+goes on in this way for a quarter of its epochs.
 """
 
 import torch

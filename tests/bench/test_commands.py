@@ -84,7 +84,7 @@ def test_tune_ranks_what_it_tried(tmp_path: Path, resnet32_weights: Path) -> Non
     result = CliRunner().invoke(app, command)
 
     assert result.exit_code == 0, result.output
-    written = json.loads((tmp_path / "out" / "tune.json").read_text())
+    written = json.loads((tmp_path / "out" / "tune-protoquad.json").read_text())
     assert {tuple(trial["settings"]) for trial in written["trials"]} == {("method=ncm",), ("method=teen",)}
     assert (written["partitions"], written["base_classes"], written["sessions"]) == (1, 70, 2)
 
