@@ -38,7 +38,7 @@ ablation no-calibration incremental.calibration=false
 ablation no-drift incremental.drift=false
 ablation no-gate gate=false
 ablation no-blend base.blend=1.0
-for loss in contrastive triplet quadruplet prototypical-quadruplet cross-entropy-quadruplet; do
+for loss in contrastive triplet quadruplet prototypical-quadruplet cross-entropy; do
   ablation "loss-$loss" incremental.loss="$loss"
 done
 ablation margins-0.5-1.0 incremental.margins.query=0.5 incremental.margins.negatives=1.0

@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LossKind = Literal["contrastive", "triplet", "quadruplet", "prototypical-quadruplet", "cross-entropy-quadruplet"]
+LossKind = Literal[
+    "contrastive", "triplet", "quadruplet", "prototypical-quadruplet", "cross-entropy", "cross-entropy-quadruplet"
+]
 QUADRUPLET = 0.5  # weight of the quadruplet beside the cross-entropy
 LOSS_KINDS: tuple[LossKind, ...] = get_args(LossKind)
 
@@ -90,6 +92,8 @@ def session_loss(
             return quadruplet_loss(quadruplets, margins)
         case "prototypical-quadruplet":
             return prototypical_quadruplet_loss(quadruplets, margins)
+        case "cross-entropy":
+            return prototypical_cross_entropy(quadruplets, sharpness, smoothing)
         case "cross-entropy-quadruplet":
             apart = quadruplet_loss(quadruplets, margins)
             return prototypical_cross_entropy(quadruplets, sharpness, smoothing) + QUADRUPLET * apart

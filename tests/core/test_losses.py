@@ -206,7 +206,7 @@ def test_a_session_descends_the_loss_it_names(
 
 
 def test_no_two_losses_are_the_same() -> None:
-    """Five names, five values."""
+    """As many values as names."""
     values = {session_loss(kind, quadruplets(), MARGINS).item() for kind in LOSS_KINDS}
 
     assert len(LOSS_KINDS) == len(values)
