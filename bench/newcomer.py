@@ -5,6 +5,7 @@ on the other. A draw is measured with the version that teaching gives at once (p
 session (refined), and, with many classes, after a stream of sessions of ten classes each.
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,14 +23,12 @@ from bench.datasets.stream import DataError
 from bench.fscil import RunContext, activations
 from bench.methods import METHODS, SessionContext, Setup
 from bench.open_set import auroc, calibration_error, calibration_gaps
-from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean, calibrate, leeway_of
-from core.folds import HeldOut
 from core.incremental_session import IncrementalConfig
 from core.refinement import Refinement, refine, teach
 from core.state import LearnerState, with_weights
 from core.trials import SessionImages
-from core.unknown import ACCEPTED, beyond_leeway, threshold_of
+from core.unknown import ACCEPTED, pooled, threshold_of
 from core.views import CPU, LabelledViews, features_of
 
 Half = Literal["choose", "report", "all"]
@@ -145,7 +144,7 @@ class Newcomer:
         self, refinement: Refinement, asked: Sequence[DatasetImage], strange: Sequence[DatasetImage]
     ) -> CertaintyFigures:
         state, held_out = refinement.state, refinement.held_out
-        leeway, limit = _unknown(state, held_out)
+        leeway, limit = _unknown(refinement)
         temperature = calibrate(held_out.distances, held_out.own).temperature
         distances, own = self._distances(state, asked)
         nearest = _strangeness(distances, leeway)
@@ -235,13 +234,11 @@ def _calibration(gaps: Sequence[Sequence[float]]) -> dict[str, float]:
     return {"mean": round(whole, 4), "error": round(((count - 1) / count * spread) ** 0.5, 4)}
 
 
-def _unknown(state: LearnerState, held_out: HeldOut) -> tuple[Tensor, float]:
+def _unknown(refinement: Refinement) -> tuple[Tensor, float]:
     """Leeway of each class (K,), and the threshold, as a version of the service has them."""
-    if not len(held_out.own):
-        return torch.zeros(len(state.bank)), float("inf")
-    by_class = {ClassId(c): held_out.to_own[held_out.labels == c] for c in held_out.labels.unique().tolist()}
-    distances = beyond_leeway(held_out.to_own, held_out.own) if state.space.by_class else held_out.to_own
-    return leeway_of(state.space, state.bank.class_ids, by_class), threshold_of(distances) or 0.0
+    state, found = refinement.state, refinement.distances_by_class
+    limit = threshold_of(pooled(found.values(), by_class=state.space.by_class))
+    return leeway_of(state.space, state.bank.class_ids, found), math.inf if limit is None else limit
 
 
 def _strangeness(distances: Tensor, leeway: Tensor) -> Tensor:

@@ -43,6 +43,10 @@ class HeldOut:
         return self.distances.gather(1, self.own[:, None])[:, 0]
 
     @property
+    def to_nearest(self) -> Tensor:
+        return self.distances.amin(1) if len(self.own) else torch.zeros(0)
+
+    @property
     def log_probability(self) -> Tensor:
         """Of the truth, (n,), mean over the views of a shot: they tell more than one view does."""
         if not len(self.own):

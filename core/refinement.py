@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from core.backbones import Backbone
+from core.bank import ClassId
 from core.classifier import log_probability
 from core.drift import drift
 from core.errors import Diverged
@@ -19,11 +20,12 @@ from core.fitting import FitConfig, can_fit, fit, in_fitted_space, in_space, wit
 from core.folds import HeldOut, folds_of
 from core.guard import Judge, Measure, Measured, Verdict, judge
 from core.incremental_session import IncrementalConfig, TailTraining, is_well_determined, training_space
+from core.known_distances import KnownDistances, after_training, by_class
 from core.progress import Report, silent
 from core.prototypes import WELL_KNOWN
 from core.space import SpaceChange
 from core.state import LearnerState
-from core.trials import SessionImages, Trial, blended, light
+from core.trials import SessionImages, Trial, blended, guard_distances, light
 from core.views import CPU, LabelledViews, features_of, prefix_of, trainable_part
 
 BLENDS = (0.25, 0.5, 0.75, 1.0)  # how far to go to the trained weights; 0, not at all, is tried in any case
@@ -44,6 +46,7 @@ class Refinement:
     verdict: Verdict
     served: Trial
     held_out: HeldOut  # shots measured by the state to serve
+    known_distances: KnownDistances  # of these shots, and of those that the state's network has learned from
     blend: float
     shrink: float | None
 
@@ -56,6 +59,11 @@ class Refinement:
     def state(self) -> LearnerState:
         """The state to serve."""
         return self.candidate if self.candidate and self.verdict.promoted else self.provisional
+
+    @cached_property
+    def distances_by_class(self) -> dict[ClassId, Tensor]:
+        """How far held-out images of each class are from the class nearest to them."""
+        return by_class(self.known_distances, self.state, self.served.seen, self.served.guard, self.plain.prior_shots)
 
 
 def teach(backbone: Backbone, parent: LearnerState, shots: LabelledViews, config: IncrementalConfig) -> LearnerState:
@@ -161,15 +169,17 @@ class _Session:
             verdict = judge(before, after)
         if verdict.promoted:
             served, measured = trial, trial.held_out(turns, fitting)
+            known = self._known_distances(trial, measured, fitting)
         else:
             served, measured = self.before, self.before.held_out(self.turns, self._unfitted)
-        return self._refinement(candidate, verdict, served, measured, trial.blend, shrink)
+            known = KnownDistances.of(measured)
+        return self._refinement(candidate, verdict, served, measured, known, trial.blend, shrink)
 
     def diverged(self, error: Diverged) -> Refinement:
         measured = self._measured(self.before, self.turns, self._unfitted, self._plain)
         verdict = Verdict(False, str(error), measured.accuracy, Measure(None, None))
         nothing = self.before.held_out(torch.full_like(self.turns, -1), self.config.fit)
-        return self._refinement(None, verdict, self.before, nothing, 0.0, None)
+        return self._refinement(None, verdict, self.before, nothing, KnownDistances.of(nothing), 0.0, None)
 
     def _refinement(self, candidate: LearnerState | None, *outcome: Any) -> Refinement:
         return Refinement(self.parent, self.new, self.config.fit, candidate, *outcome)
@@ -224,6 +234,11 @@ class _Session:
         if trial.blend == 0:
             return self.turns
         return torch.where(self.turns == 0, 0 if self.config.search else -1, -1)
+
+    def _known_distances(self, trial: Trial, measured: HeldOut, fitting: FitConfig) -> KnownDistances:
+        if trial.blend == 0:
+            return KnownDistances.of(measured)
+        return after_training(measured, self.first.held_out(self.turns, fitting))
 
     def _trial(self, training: TailTraining, blend: float) -> Trial:
         module = blended(self.start, training.module, blend)
@@ -295,9 +310,3 @@ class _Session:
             names = training.masks if training is not None else own
             weights |= {prefix + name: own[name].clone() for name in names}
         return replace(state, weights=weights)
-
-
-def guard_distances(state: LearnerState, guard: LabelledViews) -> tuple[Tensor, Tensor]:
-    """Of guard features (G, 1, M) to every class (G, K), and the column of each one's class (G,)."""
-    distances = state.space.distances(state.space.embed(guard.inputs[:, 0]), state.bank.prototypes, state.bank.shots)
-    return distances, torch.tensor(state.bank.rows(guard.labels.tolist()))

@@ -67,3 +67,9 @@ def blended(first: nn.Module, trained: nn.Module, share: float) -> nn.Module:
         }
     )
     return module.eval()
+
+
+def guard_distances(state: LearnerState, guard: LabelledViews) -> tuple[Tensor, Tensor]:
+    """Of guard features (G, 1, M) to every class (G, K), and the column of each one's class (G,)."""
+    distances = state.space.distances(state.space.embed(guard.inputs[:, 0]), state.bank.prototypes, state.bank.shots)
+    return distances, torch.tensor(state.bank.rows(guard.labels.tolist()))

@@ -4,12 +4,14 @@ There is one threshold for all classes, and each class has a leeway around it: i
 each other than those of others. Both come from held-out images, compared with their class made without them.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 ACCEPTED = 0.95  # share of images of known classes that the threshold accepts
 MANY = 200  # held-out images whose quantile can be trusted
-DEVIATIONS = 1.75  # 1.645 if distances were normal; chosen so that 95 % of new images are accepted
+DEVIATIONS = 1.85  # 1.645 if distances were normal; chosen so that 95 % of new images are accepted
 BELIEF = 1.5  # a class's own mean distance of m held-out images counts m / (m + BELIEF), that of all classes the rest
 
 
@@ -46,3 +48,15 @@ def beyond_leeway(distances: Tensor, owners: Tensor) -> Tensor:
     others = counts[owners] - 1
     mean = (sums[owners] - distances) / others.clamp_min(1)
     return distances - others / (others + BELIEF) * (mean - grand)
+
+
+def pooled(held_out: Iterable[Tensor], *, by_class: bool) -> Tensor:
+    """Distances of the held-out images of all classes, (n,), beyond the leeway of their class where it has one."""
+    found = [distances for distances in held_out if len(distances)]
+    if not found:
+        return torch.zeros(0)
+    distances = torch.cat(found)
+    if not by_class:
+        return distances
+    counts = torch.tensor([len(own) for own in found])
+    return beyond_leeway(distances, torch.arange(len(counts)).repeat_interleave(counts))

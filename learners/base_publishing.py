@@ -232,7 +232,7 @@ def _bank(
     classifier = classifier_of(result.state.space, bank, relearned)
     distances, own = _guard_distances(classifier, class_ids, result)
     accuracy = round(100 * float((distances.argmin(1) == own).float().mean()), 2) if len(own) else None
-    held_out = _held_out(class_ids, distances, own, result)
+    held_out = _held_out(class_ids, distances, result)
     measured = [MeasuredImages(classifier.class_ids, distances, own)]
     found = calibrated(result.state.space, bank, relearned, held_out, measured, restarted=class_ids)
     ids = [int(class_id) for class_id in classifier.class_ids]
@@ -273,12 +273,10 @@ def _guard_distances(
     return classifier.distances(result.guard.features), torch.tensor(own)
 
 
-def _held_out(
-    class_ids: Sequence[ClassId], distances: Tensor, own: Tensor, result: BaseResult
-) -> dict[ClassId, Tensor]:
-    """How far each class's guard images are from it."""
+def _held_out(class_ids: Sequence[ClassId], distances: Tensor, result: BaseResult) -> dict[ClassId, Tensor]:
+    """How far each class's guard images are from the class nearest to them."""
     if result.guard is None:
         return {}
-    apart = distances.gather(1, own[:, None])[:, 0]  # (g,)
+    apart = distances.amin(1)  # (g,)
     places = torch.tensor(result.guard.places)
     return {class_ids[place]: apart[places == place] for place in places.unique().tolist()}

@@ -10,8 +10,9 @@ from torch import Tensor
 from core.bank import ClassId
 from core.classifier import Certainty, NearestClassMean, leeway_of
 from core.harmful_shots import harmful_shots
-from core.refinement import Refinement, guard_distances
+from core.refinement import Refinement
 from core.state import LearnerState
+from core.trials import guard_distances
 from learners.taught_class import TaughtClass
 from learners.unknown_detection import without_own
 from store.classes import StoredImage

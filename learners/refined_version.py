@@ -17,9 +17,8 @@ from core.bank import ClassId, PrototypeBank
 from core.classifier import Certainty, NearestClassMean
 from core.errors import SessionCancelled
 from core.guard import Measure, Verdict
-from core.held_out import held_out_distances
 from core.progress import Check
-from core.refinement import guard_distances
+from core.trials import guard_distances
 from core.views import CPU, features_of
 from learners.blobs import to_blob
 from learners.calibrated_bank import MeasuredImages, calibrated
@@ -28,7 +27,7 @@ from learners.measuring import certainty_with, session_rows
 from learners.publishing import Draft, HeadMoved, Notifier, publish
 from learners.refining import Claim, Learned, Material, SessionConfig
 from learners.stored_images import embed_stored
-from learners.taught_class import PRIOR_SHOTS, TaughtClass, learn_class
+from learners.taught_class import TaughtClass, learn_class
 from store import bank_rows, catalogue, classes, lineage, pruning, sessions, versions
 from store.bank_rows import StatisticsRow
 from store.database import Database
@@ -234,21 +233,9 @@ class RefinedVersion:
 
         In a new space the old distances say nothing.
         """
-        found, state = self.refinement.held_out, self.state
-        own = {ClassId(c): found.to_own[found.labels == c] for c in found.labels.unique().tolist()}
-        seen = self.refinement.served.seen
-        rest = seen.select((~torch.isin(seen.labels, found.labels)).nonzero()[:, 0])
-        if len(rest):  # single shots, of which only views can be held out, and shots that were all trained on
-            embeddings = state.space.embed(rest.inputs)
-            apart = held_out_distances(state.space, embeddings, rest, state.bank, prior_shots=PRIOR_SHOTS)
-            own |= {c: apart[rest.labels == c] for c in rest.class_ids}
-        guard = self.refinement.served.guard
-        if guard is not None:
-            distances, columns = guard_distances(state, guard)
-            apart = distances.gather(1, columns[:, None])[:, 0]
-            own |= {c: apart[guard.labels == c] for c in guard.class_ids if c not in own}
         before = {} if self._moved else self._held_out_before
-        return {class_id: found for class_id, found in {**before, **own}.items() if class_id in bank}
+        found = {**before, **self.refinement.distances_by_class}
+        return {class_id: distances for class_id, distances in found.items() if class_id in bank}
 
     @property
     def _measured_images(self) -> list[MeasuredImages]:

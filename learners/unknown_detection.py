@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from core.bank import ClassId
-from core.unknown import ACCEPTED, beyond_leeway, threshold_of
+from core.unknown import ACCEPTED, pooled, threshold_of
 
 
 @dataclass(frozen=True)
@@ -32,18 +31,15 @@ class UnknownDetection:
 
 def detect_unknown(held_out: Mapping[ClassId, Tensor], strangers: Tensor, *, by_class: bool) -> UnknownDetection:
     """`held_out`: distances of images to their own class made without them. `strangers`: see `strangeness`, (n,)."""
-    pooled = torch.cat(list(held_out.values())) if held_out else torch.zeros(0)
-    if by_class and len(pooled):
-        counts = torch.tensor([len(found) for found in held_out.values()])
-        pooled = beyond_leeway(pooled, torch.arange(len(counts)).repeat_interleave(counts))
-    threshold = threshold_of(pooled)
+    known = pooled(held_out.values(), by_class=by_class)
+    threshold = threshold_of(known)
     if threshold is None:
         return UnknownDetection(None, None, None, 0)
     return UnknownDetection(
         threshold,
-        _percentage(pooled <= threshold),
+        _percentage(known <= threshold),
         _percentage(strangers > threshold) if len(strangers) else None,
-        len(pooled),
+        len(known),
     )
 
 

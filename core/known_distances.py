@@ -1,0 +1,62 @@
+"""How far held-out images of known classes are from the nearest class: the threshold for unknown rests on it.
+
+The nearest class need not be their own. An image that is taken for one of another class is accepted too, and the more
+classes there are, the more often that happens.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.bank import ClassId
+from core.folds import HeldOut
+from core.held_out import held_out_distances
+from core.state import LearnerState
+from core.trials import guard_distances
+from core.views import LabelledViews
+
+
+@dataclass(frozen=True, eq=False)
+class KnownDistances:
+    labels: Tensor  # (n,)
+    distances: Tensor  # (n,)
+
+    @classmethod
+    def of(cls, found: HeldOut) -> "KnownDistances":
+        return cls(found.labels, found.to_nearest)
+
+    def by_class(self) -> dict[ClassId, Tensor]:
+        return {ClassId(label): self.distances[self.labels == label] for label in self.labels.unique().tolist()}
+
+
+def after_training(measured: HeldOut, untrained: HeldOut) -> KnownDistances:
+    """Of all shots that the untrained network measured; a trained one has learned from most of them.
+
+    The shots that both measured tell how much nearer or farther the trained one sees an image. So a class has several
+    held-out distances instead of one, and the threshold does not hang on the luck of a few shots.
+    """
+    common = torch.isin(untrained.rows, measured.rows)
+    if not common.any():
+        return KnownDistances.of(measured)
+    ratio = measured.to_nearest.mean() / untrained.to_nearest[common].mean().clamp_min(1e-12)
+    return KnownDistances(
+        torch.cat([measured.labels, untrained.labels[~common]]),
+        torch.cat([measured.to_nearest, ratio * untrained.to_nearest[~common]]),
+    )
+
+
+def by_class(
+    found: KnownDistances, state: LearnerState, seen: LabelledViews, guard: LabelledViews | None, prior_shots: float
+) -> dict[ClassId, Tensor]:
+    """Also of classes whose shots could not be held out: by the views of a single shot, and by guard images."""
+    known = found.by_class()
+    rest = seen.select((~torch.isin(seen.labels, found.labels)).nonzero()[:, 0])
+    if len(rest):  # single shots, of which only views can be held out, and shots that were all trained on
+        embeddings = state.space.embed(rest.inputs)
+        apart = held_out_distances(state.space, embeddings, rest, state.bank, prior_shots=prior_shots)
+        known |= KnownDistances(rest.labels, apart).by_class()
+    if guard is not None:
+        nearest = guard_distances(state, guard)[0].amin(1)
+        known = KnownDistances(guard.labels, nearest).by_class() | known
+    return known

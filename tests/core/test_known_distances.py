@@ -1,0 +1,45 @@
+"""How far held-out images are from the nearest class, for all classes of a session."""
+
+import pytest
+import torch
+
+from core.folds import HeldOut
+from core.known_distances import KnownDistances, after_training
+
+
+def held_out(rows: list[int], own: list[int], distances: list[list[float]]) -> HeldOut:
+    """Of classes 10, 11, … in one view."""
+    columns = torch.tensor(own)
+    return HeldOut(torch.tensor(rows), columns + 10, torch.tensor(distances)[:, None], columns)
+
+
+def test_an_image_that_another_class_is_nearer_to_counts_with_that_distance() -> None:
+    """It would be accepted at that distance, though it is farther from its own class."""
+    found = held_out([0, 1], [0, 1], [[0.2, 0.9], [0.3, 0.7]])
+
+    known = KnownDistances.of(found).by_class()
+
+    assert {class_id: distances.tolist() for class_id, distances in known.items()} == {
+        10: pytest.approx([0.2]),
+        11: pytest.approx([0.3]),
+    }
+
+
+def test_shots_that_were_trained_on_count_as_the_untrained_network_saw_them_to_scale() -> None:
+    """The shots that both networks measured are half as far under the trained one, and so are the others."""
+    untrained = held_out([0, 2, 1, 3], [0, 1, 0, 1], [[0.4, 1.0], [1.0, 0.8], [0.2, 1.0], [1.0, 0.6]])
+    trained = held_out([0, 2], [0, 1], [[0.3, 1.0], [1.0, 0.3]])
+
+    known = after_training(trained, untrained).by_class()
+
+    assert known[10].tolist() == pytest.approx([0.3, 0.1])  # type: ignore[index]
+    assert known[11].tolist() == pytest.approx([0.3, 0.3])  # type: ignore[index]
+
+
+def test_without_a_shot_that_both_have_measured_there_is_no_scale() -> None:
+    """Then the trained network's own distances are all there is."""
+    trained = held_out([0], [0], [[0.3, 1.0]])
+
+    known = after_training(trained, held_out([1], [1], [[1.0, 0.5]]))
+
+    assert known.by_class()[10].tolist() == pytest.approx([0.3])  # type: ignore[index]
