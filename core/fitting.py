@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from core.prototypes import Prior, mean_prototypes, supported
-from core.scatter import pooled, scatter_of
+from core.scatter import Scatter, pooled, scatter_of
 from core.space import Space, SpaceChange, class_means, power_normalised, whitened
 from core.state import LearnerState
 from core.views import LabelledViews
@@ -26,20 +26,32 @@ class FitConfig:
     prior_shots: float = 10.0  # how many images that prediction is worth
 
 
-def fit(remembered: LearnerState, features: LabelledViews, config: FitConfig) -> LearnerState:
-    """The classes that are remembered and those with features (S, V, M), in a space fitted to all of them."""
-    return with_classes(in_fitted_space(remembered, features, config), features, config)
+def fit(
+    remembered: LearnerState, features: LabelledViews, config: FitConfig, scatter: Scatter | None = None
+) -> LearnerState:
+    """The classes that are remembered and those with features (S, V, M), in a space fitted to all of them.
+
+    `scatter`: `scatter_with` of the same, if it is known already: it is most of the work.
+    """
+    return with_classes(in_fitted_space(remembered, features, config, scatter), features, config)
 
 
-def in_fitted_space(remembered: LearnerState, features: LabelledViews, config: FitConfig) -> LearnerState:
+def in_fitted_space(
+    remembered: LearnerState, features: LabelledViews, config: FitConfig, scatter: Scatter | None = None
+) -> LearnerState:
     """The remembered classes, in a space fitted to them and to the features."""
     allowance = remembered.space.allowance if config.allowance is None else config.allowance
     if config.shrink is None:
         return replace(remembered, space=remembered.space.allowing(allowance))
-    known = () if remembered.scatter is None else (remembered.scatter,)
-    scatter = pooled((*known, scatter_of(features.inputs, features.labels)), features.inputs.shape[-1])
+    scatter = scatter_with(remembered, features) if scatter is None else scatter
     space = whitened(scatter, _origin(remembered, features), config.shrink)
     return in_space(replace(remembered, scatter=scatter), space.allowing(allowance))
+
+
+def scatter_with(remembered: LearnerState, features: LabelledViews) -> Scatter:
+    """Of the remembered classes and those with features, pooled."""
+    known = () if remembered.scatter is None else (remembered.scatter,)
+    return pooled((*known, scatter_of(features.inputs, features.labels)), features.inputs.shape[-1])
 
 
 def in_space(state: LearnerState, space: Space) -> LearnerState:

@@ -17,7 +17,7 @@ from core.views import LabelledViews
 FOLDS = 5
 ENOUGH = 100  # held-out shots: with more of them, further turns tell little for their time
 
-Fit = Callable[[LabelledViews], LearnerState]  # features of the shots to fit to → a state
+Fit = Callable[[Tensor], LearnerState]  # rows of the shots to fit to → a state
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def held_out(features: LabelledViews, turns: Tensor, fit: Fit) -> HeldOut:
         out = turns == turn
         if not out.any() or sum(len(part.rows) for part in parts) >= ENOUGH:
             break
-        state = fit(features.select((~out).nonzero()[:, 0]))
+        state = fit((~out).nonzero()[:, 0])
         parts.append(_measured(state, features, out.nonzero()[:, 0]))
     if not parts:
         nothing = torch.zeros(0, dtype=torch.long)

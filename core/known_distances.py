@@ -53,10 +53,17 @@ def by_class(
     known = found.by_class()
     rest = seen.select((~torch.isin(seen.labels, found.labels)).nonzero()[:, 0])
     if len(rest):  # single shots, of which only views can be held out, and shots that were all trained on
-        embeddings = state.space.embed(rest.inputs)
-        apart = held_out_distances(state.space, embeddings, rest, state.bank, prior_shots=prior_shots)
-        known |= KnownDistances(rest.labels, apart).by_class()
+        known |= KnownDistances(rest.labels, _by_views(state, rest, prior_shots)).by_class()
     if guard is not None:
         nearest = guard_distances(state, guard)[0].amin(1)
         known = KnownDistances(guard.labels, nearest).by_class() | known
     return known
+
+
+def _by_views(state: LearnerState, shots: LabelledViews, prior_shots: float) -> Tensor:
+    """A single shot may seem very far from its class, but it is never accepted for more than the nearest other one."""
+    embeddings = state.space.embed(shots.inputs)
+    distances = state.space.distances(embeddings[:, 0], state.bank.prototypes, state.bank.shots)
+    own = torch.tensor(state.bank.rows(shots.labels.tolist()))
+    apart = held_out_distances(state.space, embeddings, shots, state.bank, prior_shots=prior_shots)
+    return distances.scatter(1, own[:, None], apart[:, None]).amin(1)

@@ -16,7 +16,7 @@ from core.bank import ClassId
 from core.classifier import log_probability
 from core.drift import drift
 from core.errors import Diverged
-from core.fitting import FitConfig, can_fit, fit, in_fitted_space, in_space, with_classes
+from core.fitting import FitConfig, can_fit, in_fitted_space, in_space, with_classes
 from core.folds import HeldOut, folds_of
 from core.guard import Judge, Measure, Measured, Verdict, judge
 from core.incremental_session import IncrementalConfig, TailTraining, is_well_determined, training_space
@@ -172,7 +172,7 @@ class _Session:
             known = self._known_distances(trial, measured, fitting)
         else:
             served, measured = self.before, self.before.held_out(self.turns, self._unfitted)
-            known = KnownDistances.of(measured)
+            known = KnownDistances(measured.labels, measured.to_own)  # the version keeps the threshold of its teaching
         return self._refinement(candidate, verdict, served, measured, known, trial.blend, shrink)
 
     def diverged(self, error: Diverged) -> Refinement:
@@ -289,7 +289,7 @@ class _Session:
         shots = trial.held_out(turns, fitting).log_probability
         if trial.guard is None:
             return shots
-        guard = log_probability(*guard_distances(fit(trial.remembered, trial.seen, fitting), trial.guard))
+        guard = log_probability(*guard_distances(trial.fitted(fitting), trial.guard))
         return torch.cat([shots, guard])
 
     def _measured(self, trial: Trial, turns: Tensor, fitting: FitConfig, state: LearnerState) -> Measured:
@@ -303,7 +303,7 @@ class _Session:
         return Measured(old, found.right[new], torch.cat(evidence))
 
     def _state(self, training: "TailTraining | None", trial: Trial, fitting: FitConfig) -> LearnerState:
-        state = fit(self._remembered_by(trial, training, self.remembered), trial.seen, fitting)
+        state = trial.fitted(fitting, remembered=self._remembered_by(trial, training, self.remembered))
         weights = dict(self.parent.weights)
         if training is not None or trial.module is not self.before.module:
             own, prefix = trial.module.state_dict(), prefix_of(self.config.scope)

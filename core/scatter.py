@@ -77,12 +77,14 @@ def fit_space(metric: Metric, features: Tensor, labels: Tensor, *, shrink: float
 
 def pooled(scatters: Iterable[Scatter], dim: int) -> Scatter:
     """The sum of scatters, one after another: of many classes, never all rows are in memory."""
-    total = Scatter(torch.zeros(0, dim), 0)
+    total: Scatter | None = None
     for scatter in scatters:
-        total = _reduced(
-            Scatter(torch.cat([total.factor, scatter.factor]), total.freedom + scatter.freedom), slack=4 * dim
-        )
-    return _reduced(total)
+        if total is None:
+            total = scatter  # of a single one, as it is: its spectrum may be known
+        else:
+            rows = torch.cat([total.factor, scatter.factor])
+            total = _reduced(Scatter(rows, total.freedom + scatter.freedom), slack=4 * dim)
+    return Scatter(torch.zeros(0, dim), 0) if total is None else _reduced(total)
 
 
 def _reduced(scatter: Scatter, slack: int = 0) -> Scatter:

@@ -1,13 +1,14 @@
 """Networks that a session might serve: blends of its first weights and the trained ones, each with its features."""
 
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
-from core.fitting import FitConfig, fit
+from core.fitting import FitConfig, fit, scatter_with
 from core.folds import HeldOut, held_out
+from core.scatter import Scatter
 from core.state import LearnerState
 from core.views import CPU, LabelledViews, features_of
 
@@ -35,6 +36,7 @@ class Trial:
     seen: LabelledViews  # features (S, V, M) of the shots, and of those that are replayed
     guard: LabelledViews | None  # features (G, 1, M)
     remembered: LearnerState  # the classes without images, as this network would see them, with their newest copy only
+    _scatters: dict[tuple[int, ...], Scatter] = field(init=False, default_factory=dict)  # by rows of shots
 
     @classmethod
     def of(cls, blend: float, module: nn.Module, images: SessionImages, remembered: LearnerState) -> "Trial":
@@ -46,7 +48,24 @@ class Trial:
 
     def held_out(self, turns: Tensor, config: FitConfig) -> HeldOut:
         """The shots of these turns, each measured by a state that was fitted without it."""
-        return held_out(self.seen, turns, lambda features: fit(self.remembered, features, config))
+        return held_out(self.seen, turns, lambda rows: self.fitted(config, rows))
+
+    def fitted(
+        self, config: FitConfig, rows: Tensor | None = None, remembered: LearnerState | None = None
+    ) -> LearnerState:
+        """A state fitted to these shots, all of them unless said.
+
+        The same shots are fitted to with one shrinkage after another, and what costs most does not depend on it.
+        `remembered`: the remembered classes with their older copies.
+        """
+        remembered = remembered or self.remembered
+        features = self.seen if rows is None else self.seen.select(rows)
+        if config.shrink is None:
+            return fit(remembered, features, config)
+        key = tuple(range(len(self.seen)) if rows is None else rows.tolist())
+        if key not in self._scatters:
+            self._scatters[key] = scatter_with(self.remembered, features)
+        return fit(remembered, features, config, self._scatters[key])
 
 
 def light(state: LearnerState) -> LearnerState:

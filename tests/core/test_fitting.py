@@ -8,7 +8,7 @@ from torch import Tensor
 
 from core.bank import PrototypeBank
 from core.errors import DuplicateClass
-from core.fitting import CENTRED, FitConfig, can_fit, fit, in_fitted_space, in_space, with_classes
+from core.fitting import CENTRED, FitConfig, can_fit, fit, in_fitted_space, in_space, scatter_with, with_classes
 from core.scatter import Scatter, fit_space, pooled, scatter_of
 from core.space import METRICS, Metric, Space, class_means, power_normalised
 from core.state import LearnerState
@@ -233,3 +233,16 @@ def test_where_nothing_is_remembered_an_earlier_space_does_not_bind() -> None:
     assert can_fit(emptied, draw([1, 2, 3]))
     assert torch.equal(first.space.whitening.projection, state.space.whitening.projection)
     assert torch.equal(first.bank.prototypes, state.bank.prototypes)
+
+
+def test_a_scatter_that_is_known_already_gives_the_same_state() -> None:
+    """Space, prototypes and scatter are bit for bit what they are without it."""
+    remembered, features = fit(untaught(), draw([5, 3]), PLAIN), draw([8, 9])
+
+    given = fit(remembered, features, FitConfig(shrink=3.0), scatter_with(remembered, features))
+
+    found = fit(remembered, features, FitConfig(shrink=3.0))
+    assert torch.equal(given.bank.prototypes, found.bank.prototypes)
+    assert given.scatter is not None
+    assert found.scatter is not None
+    assert torch.equal(given.scatter.factor, found.scatter.factor)

@@ -36,12 +36,13 @@ def plain_fit(features: LabelledViews) -> LearnerState:
 class Recorder:
     """Fits as `plain_fit` does, and keeps what it was fitted to."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: LabelledViews) -> None:
+        self.features = features
         self.fitted: list[LabelledViews] = []
 
-    def __call__(self, features: LabelledViews) -> LearnerState:
-        self.fitted.append(features)
-        return plain_fit(features)
+    def __call__(self, rows: Tensor) -> LearnerState:
+        self.fitted.append(self.features.select(rows))
+        return plain_fit(self.fitted[-1])
 
 
 def rows_among(part: Tensor, whole: Tensor) -> set[int]:
@@ -72,7 +73,8 @@ def test_turns_are_spread_over_the_shots_of_each_class(labels: list[int]) -> Non
 @pytest.mark.parametrize("labels", [[3, 9, 3, 9, 9, 7, 3, 3, 3, 3, 3], [1, 1], [2**40, 5, 5, 2**40, 8]])
 def test_every_shot_of_two_or_more_is_held_out_once_and_never_fitted_to_then(labels: list[int]) -> None:
     """In some turn it is measured and missing from what was fitted; the only shot of a class never is."""
-    features, recorder = draw(labels), Recorder()
+    features = draw(labels)
+    recorder = Recorder(features)
 
     found = held_out(features, folds_of(features.labels), recorder)
 
@@ -87,7 +89,8 @@ def test_every_shot_of_two_or_more_is_held_out_once_and_never_fitted_to_then(lab
 
 def test_of_many_shots_whole_turns_are_left_out() -> None:
     """Once there are enough, further turns tell little."""
-    features, recorder = draw([1, 2, 3] * 90), Recorder()
+    features = draw([1, 2, 3] * 90)
+    recorder = Recorder(features)
 
     found = held_out(features, folds_of(features.labels), recorder)
 
@@ -98,7 +101,8 @@ def test_of_many_shots_whole_turns_are_left_out() -> None:
 
 def test_only_the_turns_asked_for_are_measured() -> None:
     """All other shots are fitted to."""
-    features, recorder = draw([1, 2] * 5), Recorder()
+    features = draw([1, 2] * 5)
+    recorder = Recorder(features)
     turns = folds_of(features.labels)
 
     found = held_out(features, torch.where(turns == 0, 0, -1), recorder)
@@ -109,7 +113,8 @@ def test_only_the_turns_asked_for_are_measured() -> None:
 
 def test_without_a_shot_to_spare_nothing_is_measured() -> None:
     """Everything is empty, and nothing is fitted."""
-    features, recorder = draw([1, 2, 3]), Recorder()
+    features = draw([1, 2, 3])
+    recorder = Recorder(features)
 
     found = held_out(features, folds_of(features.labels), recorder)
 
@@ -122,7 +127,7 @@ def test_without_a_shot_to_spare_nothing_is_measured() -> None:
 
 
 def one_by_one(features: LabelledViews) -> HeldOut:
-    return held_out(features, folds_of(features.labels), plain_fit)
+    return held_out(features, folds_of(features.labels), Recorder(features))
 
 
 def test_distances_are_to_every_class_made_without_the_shot() -> None:
@@ -130,7 +135,7 @@ def test_distances_are_to_every_class_made_without_the_shot() -> None:
     features = draw([9, 9, 9, 4, 4, 4, 6], views=3)
     turns = folds_of(features.labels)
 
-    found = held_out(features, turns, plain_fit)
+    found = held_out(features, turns, Recorder(features))
 
     for place, row in enumerate(found.rows.tolist()):
         for column, class_id in enumerate((4, 6, 9)):
@@ -158,8 +163,8 @@ def test_classes_stand_in_the_same_column_in_every_turn() -> None:
     features = draw([9, 9, 4, 4, 6, 6])
     remembered = UNTAUGHT.bank.with_classes([20, 5], torch.eye(DIM)[:2], [1, 1])
 
-    def fit_remembered(part: LabelledViews) -> LearnerState:
-        return fit(LearnerState("resnet32", {}, Space("cosine"), remembered), part, PLAIN)
+    def fit_remembered(rows: Tensor) -> LearnerState:
+        return fit(LearnerState("resnet32", {}, Space("cosine"), remembered), features.select(rows), PLAIN)
 
     found = held_out(features, folds_of(features.labels), fit_remembered)
 

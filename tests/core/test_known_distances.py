@@ -3,8 +3,12 @@
 import pytest
 import torch
 
+from core.bank import PrototypeBank
 from core.folds import HeldOut
-from core.known_distances import KnownDistances, after_training
+from core.known_distances import KnownDistances, after_training, by_class
+from core.space import Space
+from core.state import LearnerState
+from core.views import LabelledViews
 
 
 def held_out(rows: list[int], own: list[int], distances: list[list[float]]) -> HeldOut:
@@ -43,3 +47,16 @@ def test_without_a_shot_that_both_have_measured_there_is_no_scale() -> None:
     known = after_training(trained, held_out([1], [1], [[1.0, 0.5]]))
 
     assert known.by_class()[10].tolist() == pytest.approx([0.3])  # type: ignore[index]
+
+
+def test_a_single_shot_is_never_farther_than_the_nearest_other_class() -> None:
+    """Its views are far apart: ten times that is more than the distance to anything."""
+    views = torch.nn.functional.normalize(torch.tensor([[[1.0, 0.0, 0.1], [0.4, 1.0, 0.1]]]), dim=-1)
+    bank = PrototypeBank.empty(3, 1).with_classes([1, 2], torch.tensor([[0.7, 0.5, 0.1], [1.0, 0.2, 0.9]]), [1, 5])
+    state = LearnerState("resnet32", {}, Space("cosine"), bank)
+    nothing = KnownDistances(torch.zeros(0, dtype=torch.long), torch.zeros(0))
+
+    known = by_class(nothing, state, LabelledViews(views, torch.tensor([1])), None, 0.0)
+
+    to_other = 1 - torch.nn.functional.cosine_similarity(views[0, 0], bank.prototypes[1], dim=0)
+    assert {class_id: found.tolist() for class_id, found in known.items()} == {1: pytest.approx([float(to_other)])}
