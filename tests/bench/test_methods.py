@@ -188,6 +188,22 @@ def test_exemplars_are_images_of_their_class(setup: Setup) -> None:
     assert torch.equal(balanced(four, 2).inputs, two.inputs)
 
 
+def test_teen_moves_a_mean_towards_all_base_classes(setup: Setup) -> None:
+    """By hand, one class at a time, with base classes of six images: half of the way at strength 1."""
+    session = small_session(setup, "teen")
+    means = METHODS["ncm"].learn(session).state.bank.prototypes[4:]
+
+    moved = METHODS["teen"].learn(session).state.bank.prototypes[4:]
+
+    base = [prototype / prototype.norm() for prototype in session.base.bank.prototypes]
+    for mean, found in zip(means, moved, strict=True):
+        direction = mean / mean.norm()
+        weights = [torch.exp(16 * direction @ one) for one in base]
+        towards = sum(weight * one for weight, one in zip(weights, base, strict=True)) / sum(weights)
+        assert torch.allclose(found, mean.norm() * (direction + towards) / 2, atol=1e-5)
+        assert not torch.allclose(found, mean, atol=1e-3)
+
+
 def test_the_ridge_is_that_of_least_squares() -> None:
     """Solved as a least-squares problem with a row for each penalised weight."""
     generator = torch.Generator().manual_seed(0)
