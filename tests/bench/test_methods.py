@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from bench.methods.exemplars import balanced, base_exemplars, herd
 from bench.methods.f2m import BOUND
 from bench.methods.fsll import MARGIN, triplets
 from bench.methods.grid import CANDIDATES, candidates
-from bench.methods.head_training import starting_network, targets_of, train_head
+from bench.methods.head_training import Network, starting_network, targets_of, train_head
 from bench.methods.lucir import less_forget
 from bench.methods.memory import bytes_per_class
 from bench.methods.ranpac import ridge_weights
@@ -236,6 +237,37 @@ def test_triplets_take_the_hardest_images() -> None:
 
     images = [MARGIN - half + 0.0, MARGIN - half + half, MARGIN - 1 + half, MARGIN - 1 + half]
     assert loss == pytest.approx(sum(max(0.0, image) for image in images) / 4)
+
+
+def test_fsll_holds_its_weights_where_they_were(setup: Setup) -> None:
+    """Its default strength halves how far they go without the term, but still lets them go."""
+
+    def far(strength: float | None) -> float:
+        session = small_session(setup, "fsll")
+        rival = Rival(epochs=20, batch=16, strength=strength)
+        state = METHODS["fsll"].learn(replace(session, setup=replace(session.setup, rival=rival))).state
+        before = session.backbone.state_dict()
+        return sum(float((tensor - before[name]).abs().sum()) for name, tensor in state.weights.items())
+
+    free, held = far(0.0), far(None)
+
+    assert 0 < held < free / 2
+
+
+def test_the_head_of_fsll_takes_up_no_loss(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are prototypes: they end where they began, and the network learns instead."""
+    heads = []
+
+    def watched(session: SessionContext, start: Network, *given: Any, **chosen: Any) -> Network:
+        trained = train_head(session, start, *given, **chosen)
+        heads.append((start.rows, trained.rows))
+        return trained
+
+    monkeypatch.setattr("bench.methods.fsll.train_head", watched)
+    METHODS["fsll"].learn(small_session(setup, "fsll"))
+
+    ((before, after),) = heads
+    assert torch.equal(before, after)
 
 
 def test_less_forget_is_the_mean_of_one_less_cosine() -> None:
