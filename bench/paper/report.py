@@ -51,7 +51,12 @@ def blocks_of(results: Results, claims: Sequence[Claim], about: About) -> list[B
         *_ablations(results),
         *_memory(results),
         Heading("The claims of the paper"),
-        Paragraph("A difference within the standard deviation of our method over the draws counts as none."),
+        Paragraph(
+            "All methods learn from the same draws, so they are compared draw by draw: a difference counts beyond two "
+            "standard errors of its mean. Ablations are run on the standard draw only: there a difference counts "
+            "beyond the standard deviation of our method over the draws. What one draw cannot tell from chance is not "
+            "measured."
+        ),
         Table(("claim", "verdict", "figure"), [(one.claim, one.verdict, one.figure) for one in claims], words=True),
     ]
 
