@@ -18,7 +18,7 @@ from bench.methods.exemplars import balanced, base_exemplars, herd
 from bench.methods.f2m import BOUND
 from bench.methods.fsll import MARGIN, triplets
 from bench.methods.grid import CANDIDATES, candidates
-from bench.methods.head_training import Network, starting_network, targets_of, train_head
+from bench.methods.head_training import Batch, Network, distillation, starting_network, targets_of, train_head
 from bench.methods.lucir import less_forget
 from bench.methods.memory import bytes_per_class
 from bench.methods.ranpac import ridge_weights
@@ -252,6 +252,33 @@ def test_fsll_holds_its_weights_where_they_were(setup: Setup) -> None:
     free, held = far(0.0), far(None)
 
     assert 0 < held < free / 2
+
+
+def test_the_second_phase_of_eeil_is_balanced_and_held_to_the_first(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three images of each class but the one that has a single image, and distilled over old and new classes."""
+    session = small_session(setup, "eeil")
+    whole = session.all_base_images
+    session = replace(session, base_images=whole.select(torch.arange(5, len(whole))))  # one image of the first class
+    phases: list[list[int]] = []
+    distilled: list[set[int]] = []
+
+    def watched(given: SessionContext, start: Network, images: LabelledViews, *rest: Any, **chosen: Any) -> Network:
+        phases.append(images.counts.tolist())
+        distilled.append(set())
+        return train_head(given, start, images, *rest, **chosen)
+
+    def noted(batch: Batch, classes: int) -> torch.Tensor:
+        distilled[-1].add(classes)
+        return distillation(batch, classes)
+
+    monkeypatch.setattr("bench.methods.eeil.train_head", watched)
+    monkeypatch.setattr("bench.methods.eeil.distillation", noted)
+    METHODS["eeil"].learn(session)
+
+    assert phases[1] == [1, 3, 3, 3, 3, 3]
+    assert distilled == [{4}, {6}]
 
 
 def test_the_head_of_fsll_takes_up_no_loss(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
