@@ -118,7 +118,7 @@ class Outcome:
     nearest: Callable[[Tensor], list[ClassId]] | None = None
 
 
-Kept = Literal["vectors", "bank", "exemplars", "images", "gram"]
+Kept = Literal["vectors", "bank", "exemplars", "nodes", "images", "gram"]
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def _bank(results: Results) -> Claim:
 
 def _memory(results: Results) -> Claim:
     claim = f"with {100 * LESS_MEMORY:.0f} % of its largest memory the method is better than those that keep exemplars"
-    keeping = {name: runs[0] for name, runs in results.methods.items() if METHODS[name].keeps == "exemplars"}
+    keeping = {name: runs[0] for name, runs in results.methods.items() if METHODS[name].keeps in ("exemplars", "nodes")}
     banks, most = results.ablations.get("bank", {}), largest_memory(results)
     if not keeping or not banks:
         return _missing(claim, "a method with exemplars, or the ablation of the bank")

@@ -372,6 +372,28 @@ def test_bytes_count_vectors_and_images(shared: RunContext, stream: Stream) -> N
     assert kept(gate=False, replay=False) == 2 * (1 + 5) * vector + vector * 64 / 8
 
 
+def test_bytes_count_no_image_that_a_class_does_not_have(shared: RunContext, stream: Stream) -> None:
+    """Base classes of 1, 2, 3 and 8 images: a class keeps two of them out of the guard, so 1, 2, 2 and 6 are left."""
+    kept_of = dict(zip(stream.base.class_ids, (1, 2, 3, 8), strict=True))
+    few = [
+        image
+        for c, count in kept_of.items()
+        for image in [one for one in stream.base.train if one.class_id == c][:count]
+    ]
+    uneven = replace(stream, sessions=(replace(stream.base, train=tuple(few)), *stream.sessions[1:]))
+    image, vector = 3 * 32 * 32, 4 * 64
+
+    def kept(method: str, exemplars: int = 5) -> int:
+        chosen = Setup(method=method, rival=Rival(exemplars=exemplars))
+        return 8 * bytes_per_class(chosen, shared.backbone, uneven)
+
+    assert kept("icarl") == 8 * vector + (1 + 2 + 2 + 5 + 20) * image
+    assert kept("joint") == 8 * vector + (1 + 2 + 2 + 6 + 20) * image
+    assert kept("topic", 2) == 8 * vector + 8 * (vector + image) + vector + 20 * image
+    assert kept("topic") == 8 * vector + 11 * (vector + image) + vector + 20 * image
+    assert kept("protoquad") == 8 * 2 * (1 + 5) * vector + 64 * vector + (20 + 0 + 0 + 1 + 2) * image
+
+
 def test_a_larger_bank_shares_the_base_session(shared: RunContext, stream: Stream, setup: Setup) -> None:
     """It is not trained again, and each run has the room that it asked for."""
     chosen = replace(setup_of(setup, "ncm"), base=replace(setup.base, copies=2))

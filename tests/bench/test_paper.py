@@ -137,6 +137,14 @@ def test_ablations_are_compared_on_the_standard_draw() -> None:
     assert "on the standard draw" in memory.figure
 
 
+def test_nodes_with_an_image_each_are_exemplars_too() -> None:
+    """TOPIC is a rival in the comparison of memory."""
+    results = good_results()
+    others = {"protoquad": results.methods["protoquad"], "topic": results.methods["icarl"]}
+
+    assert "topic 21.00" in claims_of(replace(results, methods=others), "cub200")[9].figure
+
+
 def test_backward_transfer_must_change_beyond_its_spread() -> None:
     """Half a point nearer to zero, where our runs differ by seven tenths: chance."""
     results = changed("bank", **{"1": figures(50.0, -1.0, 500)})
