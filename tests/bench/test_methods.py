@@ -26,6 +26,7 @@ from bench.methods.topic import neural_gas
 from bench.overrides import override
 from core.base_session import base_session
 from core.progress import Progress
+from core.state import with_weights
 from core.views import CPU, LabelledViews
 from tests.bench.conftest import RecordingDisplay, small_network
 
@@ -318,6 +319,24 @@ def test_few_weights_change_and_stay_within_a_bound(setup: Setup) -> None:
 
     assert 0 < (changed["fsll"] > 0).sum() <= 0.1 * small_session(setup, "fsll").backbone.parameter_count
     assert 0 < changed["f2m"].max() <= BOUND * 1.0001
+
+
+def test_the_bound_of_f2m_does_not_move_with_the_sessions(setup: Setup) -> None:
+    """After a second session at a high rate each weight is still within the bound of the base session's."""
+    session = small_session(setup, "f2m")
+    rival = Rival(epochs=10, batch=16, rate=1.0, strength=1.0)
+    session = replace(session, setup=replace(session.setup, rival=rival))
+    base = session.backbone.state_dict()
+
+    first = METHODS["f2m"].learn(session).state
+    shots = LabelledViews(session.shots.inputs.flip(0), session.shots.labels + 10)
+    network = with_weights(session.backbone, first.weights)
+    second = METHODS["f2m"].learn(replace(session, backbone=network, state=first, shots=shots)).state
+
+    moved = {name: (tensor - first.weights[name]).abs().max() for name, tensor in second.weights.items()}
+    assert max(float(far) for far in moved.values()) > 0
+    for name, tensor in second.weights.items():
+        assert float((tensor - base[name]).abs().max()) <= BOUND * 1.0001
 
 
 def test_head_training_lowers_its_loss(setup: Setup) -> None:
