@@ -70,7 +70,7 @@ class RunContext:
 class RunResult:
     evaluation: Evaluation
     last: SessionAnswers  # after the last session
-    seconds: tuple[float, ...]  # of training, by session; includes the trunk where activations were not cached
+    seconds: tuple[float, ...]  # of training, by session; of the base session with the trunk where nothing was cached
     verdicts: tuple[Verdict | None, ...]  # by incremental session
     bytes_per_class: int  # that the method keeps between sessions
     features: FeatureMap | None = None  # of some classes, after the last session
@@ -113,10 +113,10 @@ def _continue(context: RunContext, stream: Stream, setup: Setup, folder: RunFold
     for number in range(len(folder.records) + 1, len(stream.sessions) + 1):
         if number > 1 or method.answers_at_once:
             old_shots = _old_shots(context, stream, number, store)
-            started = time.perf_counter()
             shots = base.images.select(torch.arange(0))
             if number > 1:
                 shots = _activations(context, store, stream.sessions[number - 1].train, "shots")
+            started = time.perf_counter()  # after the trunk, whose activations only the first of all runs computes
             with context.display.training(f"session {number}") as report:
                 outcome = method.learn(_session(context, setup, base, outcome.state, shots, old_shots, report))
             spent = time.perf_counter() - started + (spent if number == 1 else 0.0)

@@ -1,7 +1,10 @@
 """A whole run at a small size."""
 
-from contextlib import nullcontext
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -134,6 +137,26 @@ def test_runs_share_a_base_session(context: RunContext, stream: Stream, setup: S
     assert trained > 0
     assert shared == trained
     assert fresh == 2 * trained
+
+
+def test_seconds_of_a_session_are_those_of_its_training(
+    context: RunContext, stream: Stream, setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of the trunk, which only the first of several runs computes: here the clock jumps while it does."""
+    jumped: list[float] = []
+    counting = context.display.counting
+
+    def slow(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        if what == "shots":
+            jumped.append(1000.0)
+        return counting(what, total)
+
+    monkeypatch.setattr(context.display, "counting", slow)
+    monkeypatch.setattr("bench.fscil.time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(jumped)))
+    result = run(context, stream, replace(setup, method="ncm"))
+
+    assert len(jumped) == 2
+    assert max(result.seconds[1:]) < 500
 
 
 def test_a_changed_image_transform_invalidates_the_cache(
