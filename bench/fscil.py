@@ -170,7 +170,8 @@ def _base_state(
     clock = file.with_suffix(".seconds")
     if not fresh and file.exists() and clock.exists():
         return from_bytes(file.read_bytes()), float(clock.read_text())
-    make, backbone, config, before = METHODS[setup.method].objective, context.backbone, setup.base, 0.0
+    method, backbone, config, before = METHODS[setup.method], context.backbone, setup.base, 0.0
+    make = method.objective
     if make and config.epochs:
         shared, before = _base_state(context, session, replace(setup, method="ncm"), training, started, fresh=fresh)
         backbone, config = with_weights(backbone, shared.weights), further(config)
@@ -186,7 +187,7 @@ def _base_state(
             config,
             device=context.device,
             report=report,
-            objective=make(setup.values) if make else cross_entropy,
+            objective=make(replace(method.defaults, **setup.read_by_objective)) if make else cross_entropy,
             checkpoint=epochs,
         ).state
     spent = before + epochs.seconds()
@@ -295,7 +296,7 @@ def _base_key(context: RunContext, session: Session, setup: Setup) -> str:
     trained = asdict(replace(setup.base, copies=BaseConfig.copies))  # the bank's size does not change the training
     asked: tuple[Any, ...] = (trained, setup.views, setup.guard_per_class, keys)
     if METHODS[setup.method].objective:  # its base session goes on with an objective of its own
-        asked = (*asked, setup.method, asdict(setup.values))
+        asked = (*asked, setup.method, setup.read_by_objective)
     return _digest(_network_digest(context.backbone), context.data_key, *asked)
 
 

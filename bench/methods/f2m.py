@@ -54,4 +54,9 @@ def _with_noise(step: Step, bound: float) -> Tensor:
     return features
 
 
-F2M = Method(learn, defaults=RivalValues(rate=1e-3, head_rate=0.0), objective=flat_minimum)
+F2M = Method(
+    learn,
+    defaults=RivalValues(rate=1e-3, head_rate=0.0),
+    objective=flat_minimum,
+    objective_reads=("strength",),
+)

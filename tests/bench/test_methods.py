@@ -150,7 +150,7 @@ def test_a_method_with_more_than_a_bank_resumes(shared: RunContext, stream: Stre
 def test_a_base_session_goes_on_from_the_shared_one(
     shared: RunContext, stream: Stream, setup: Setup, method: str
 ) -> None:
-    """It is trained for this method and its strength for a while, and used again by the same."""
+    """It is trained for this method and its strength for a while, and used again whatever else is set."""
 
     def steps(chosen: Setup) -> int:
         display = RecordingDisplay()
@@ -166,6 +166,8 @@ def test_a_base_session_goes_on_from_the_shared_one(
     assert steps(replace(plain, method="teen")) == 0
     assert steps(frozen) == whole / 4
     assert steps(replace(frozen, incremental=replace(setup.incremental, seed=9))) == 0
+    assert steps(replace(frozen, rival=replace(frozen.rival, rate=0.5, batch=8))) == 0
+    assert steps(replace(frozen, rival=replace(frozen.rival, strength=1.0))) == whole / 4
 
 
 def test_herding_is_the_greedy_mean() -> None:
