@@ -188,6 +188,17 @@ def test_the_page_has_every_figure_and_loads_nothing() -> None:
         assert shown in text
 
 
+def test_the_page_says_what_was_tuned_and_which_draw_is_standard() -> None:
+    """A reader of the page alone knows that rivals were not tuned, and that not every standard draw is published."""
+    results = good_results()
+
+    text = markdown(blocks_of(results, claims_of(results, "grocery"), About("grocery", "resnet18", 2, "abc")), "paper")
+
+    assert "on training images of the base classes of CUB-200" in text
+    assert "starting points that no tuning has chosen" in text
+    assert "as for grocery, folder and shapes, it is a seeded draw" in text
+
+
 def test_every_method_and_every_ablation_is_planned() -> None:
     """Each method on each draw, then every value of every ablation once."""
     runs = plan({name: Setup(method=name) for name in METHODS}, 4, ablations=True)
