@@ -154,10 +154,9 @@ def _base(context: RunContext, session: Session, setup: Setup, store: Activation
     labels = torch.tensor([image.class_id for image in session.train])
     train_rows, guard_rows = hold_out(labels, setup.guard_per_class, setup.base.seed)
     started = time.perf_counter()
-    views = _activations(context, store, session.train, "base images")
-    guard = views.select(guard_rows).centre() if len(guard_rows) else None
-    training = views.select(train_rows)
-    del views  # twice all activations would not fit every machine
+    guard_images, images = ([session.train[row] for row in rows.tolist()] for rows in (guard_rows, train_rows))
+    guard = _activations(context, store, guard_images, "guard images").centre() if guard_images else None
+    training = _activations(context, store, images, "base images")  # read once: a copy would not fit every machine
     state, spent = _base_state(context, session, setup, training, started, fresh=fresh)
     return _Base(_with_copies(state, setup.base.copies), training, guard, spent)
 

@@ -1,7 +1,7 @@
 """A whole run at a small size."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,11 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from bench.activations import ActivationStore, Done
 from bench.datasets import DatasetImage, Session, Stream
 from bench.fscil import RunContext, run
 from bench.methods import Setup
 from core.images import centre_view, decode
 from core.progress import Progress
+from core.views import LabelledViews
 
 
 def without_reading(stream: Stream, sessions: slice) -> Stream:
@@ -172,6 +174,25 @@ def test_a_changed_image_transform_invalidates_the_cache(
 
     assert before > 0
     assert len(context.display.counted) == 2 * before  # type: ignore[attr-defined]
+
+
+def test_base_activations_are_read_once(
+    context: RunContext, stream: Stream, setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guard images and training images are read apart: dividing all of them in memory would copy what is trained on."""
+    read: list[set[str]] = []
+    views = ActivationStore.views
+
+    def noted(store: ActivationStore, images: Sequence[DatasetImage], *done: Done) -> LabelledViews:
+        read.append({image.key for image in images} & {image.key for image in stream.base.train})
+        return views(store, images, *done)
+
+    monkeypatch.setattr(ActivationStore, "views", noted)
+    run(context, stream, replace(setup, method="ncm"))
+
+    guard, training = (keys for keys in read if keys)
+    assert (len(guard), len(training)) == (8, 24)
+    assert guard | training == {image.key for image in stream.base.train}
 
 
 def test_other_settings_are_another_run(context: RunContext, stream: Stream, setup: Setup) -> None:
