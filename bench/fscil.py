@@ -70,7 +70,7 @@ class RunContext:
 class RunResult:
     evaluation: Evaluation
     last: SessionAnswers  # after the last session
-    seconds: tuple[float, ...]  # of training, by session; includes the trunk where activations were not cached
+    seconds: tuple[float, ...]  # of training, by session; of the base session with the trunk where nothing was cached
     verdicts: tuple[Verdict | None, ...]  # by incremental session
     bytes_per_class: int  # that the method keeps between sessions
     features: FeatureMap | None = None  # of some classes, after the last session
@@ -113,10 +113,10 @@ def _continue(context: RunContext, stream: Stream, setup: Setup, folder: RunFold
     for number in range(len(folder.records) + 1, len(stream.sessions) + 1):
         if number > 1 or method.answers_at_once:
             old_shots = _old_shots(context, stream, number, store)
-            started = time.perf_counter()
             shots = base.images.select(torch.arange(0))
             if number > 1:
                 shots = _activations(context, store, stream.sessions[number - 1].train, "shots")
+            started = time.perf_counter()  # after the trunk, whose activations only the first of all runs computes
             with context.display.training(f"session {number}") as report:
                 outcome = method.learn(_session(context, setup, base, outcome.state, shots, old_shots, report))
             spent = time.perf_counter() - started + (spent if number == 1 else 0.0)
@@ -154,10 +154,9 @@ def _base(context: RunContext, session: Session, setup: Setup, store: Activation
     labels = torch.tensor([image.class_id for image in session.train])
     train_rows, guard_rows = hold_out(labels, setup.guard_per_class, setup.base.seed)
     started = time.perf_counter()
-    views = _activations(context, store, session.train, "base images")
-    guard = views.select(guard_rows).centre() if len(guard_rows) else None
-    training = views.select(train_rows)
-    del views  # twice all activations would not fit every machine
+    guard_images, images = ([session.train[row] for row in rows.tolist()] for rows in (guard_rows, train_rows))
+    guard = _activations(context, store, guard_images, "guard images").centre() if guard_images else None
+    training = _activations(context, store, images, "base images")  # read once: a copy would not fit every machine
     state, spent = _base_state(context, session, setup, training, started, fresh=fresh)
     return _Base(_with_copies(state, setup.base.copies), training, guard, spent)
 
@@ -170,7 +169,8 @@ def _base_state(
     clock = file.with_suffix(".seconds")
     if not fresh and file.exists() and clock.exists():
         return from_bytes(file.read_bytes()), float(clock.read_text())
-    make, backbone, config, before = METHODS[setup.method].objective, context.backbone, setup.base, 0.0
+    method, backbone, config, before = METHODS[setup.method], context.backbone, setup.base, 0.0
+    make = method.objective
     if make and config.epochs:
         shared, before = _base_state(context, session, replace(setup, method="ncm"), training, started, fresh=fresh)
         backbone, config = with_weights(backbone, shared.weights), further(config)
@@ -186,7 +186,7 @@ def _base_state(
             config,
             device=context.device,
             report=report,
-            objective=make(setup.values) if make else cross_entropy,
+            objective=make(replace(method.defaults, **setup.read_by_objective)) if make else cross_entropy,
             checkpoint=epochs,
         ).state
     spent = before + epochs.seconds()
@@ -295,7 +295,7 @@ def _base_key(context: RunContext, session: Session, setup: Setup) -> str:
     trained = asdict(replace(setup.base, copies=BaseConfig.copies))  # the bank's size does not change the training
     asked: tuple[Any, ...] = (trained, setup.views, setup.guard_per_class, keys)
     if METHODS[setup.method].objective:  # its base session goes on with an objective of its own
-        asked = (*asked, setup.method, asdict(setup.values))
+        asked = (*asked, setup.method, setup.read_by_objective)
     return _digest(_network_digest(context.backbone), context.data_key, *asked)
 
 

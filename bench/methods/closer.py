@@ -38,4 +38,10 @@ def closeness(cosines: Tensor, targets: Tensor) -> Tensor:
     return others.sum() / max(1, others.numel() - len(others))
 
 
-CLOSER = Method(ncm.learn, knobs=("rival.strength",), defaults=RivalValues(strength=1.5), objective=closer_classes)
+CLOSER = Method(
+    ncm.learn,
+    knobs=("rival.strength",),
+    defaults=RivalValues(strength=1.5),
+    objective=closer_classes,
+    objective_reads=("strength",),
+)

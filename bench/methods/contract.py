@@ -70,6 +70,11 @@ class Setup:
         known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return replace(METHODS[self.method].defaults, **known)
 
+    @property
+    def read_by_objective(self) -> dict[str, Any]:
+        """Those that change the base session; runs that differ in others share it."""
+        return {name: getattr(self.values, name) for name in METHODS[self.method].objective_reads}
+
 
 @dataclass(frozen=True, eq=False)
 class SessionContext:
@@ -118,7 +123,7 @@ class Outcome:
     nearest: Callable[[Tensor], list[ClassId]] | None = None
 
 
-Kept = Literal["vectors", "bank", "exemplars", "images", "gram"]
+Kept = Literal["vectors", "bank", "exemplars", "nodes", "images", "gram"]
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,7 @@ class Method:
     defaults: RivalValues = field(default_factory=RivalValues)
     keeps: Kept = "vectors"  # between sessions, beside the network: see `memory`
     objective: Callable[[RivalValues], Objective] | None = None  # with which the base session goes on
+    objective_reads: tuple[str, ...] = ()  # the hyper-parameters that it is given; others keep their defaults
     answers_at_once: bool = False  # its classifier also answers after the base session
 
 

@@ -2,17 +2,17 @@
 
 The base session looks for a minimum that is flat: its loss is that of weights with random noise of up to a bound, so
 that all weights within the bound are nearly as good. Later sessions learn new classes from their shots against all
-prototypes, and no weight leaves the bound. Old prototypes stay, new ones are class means. The paper's term that fixes
-prototypes under noise is left out: the bound is small against the weights here. The base session that all methods share
-goes on in this way for a quarter of its epochs.
+prototypes, and no weight leaves the bound around the base session's. Old prototypes stay, new ones are class means. The
+paper's term that fixes prototypes under noise is left out: the bound is small against the weights here. The base
+session that all methods share goes on in this way for a quarter of its epochs.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from bench.methods.contract import Method, Outcome, RivalValues, SessionContext
-from bench.methods.head_training import outcome_of, starting_network, train_head
+from bench.methods.head_training import network_of, outcome_of, starting_network, train_head
 from core.base_training import Objective, Step
 from core.prototypes import mean_prototypes
 from core.views import features_of
@@ -32,7 +32,14 @@ def flat_minimum(values: RivalValues) -> Objective:
 def learn(session: SessionContext) -> Outcome:
     values = session.setup.values
     start = starting_network(session)
-    network = train_head(session, start, session.shots, values, bound=values.strength * BOUND)
+    base = network_of(session, session.base_network, start.rows).part  # not the parent: the bound would move with it
+
+    @torch.no_grad()
+    def restrain(part: nn.Module) -> None:
+        for parameter, middle in zip(part.parameters(), base.parameters(), strict=True):
+            parameter.clamp_(middle - values.strength * BOUND, middle + values.strength * BOUND)
+
+    network = train_head(session, start, session.shots, values, restrain=restrain)
     embeddings = session.state.space.embed(features_of(network.part, session.shots, session.device))
     means = mean_prototypes(embeddings, session.shots.owners, len(session.shots.class_ids))
     return outcome_of(session, network, torch.cat([session.state.bank.prototypes, means]))
@@ -47,4 +54,9 @@ def _with_noise(step: Step, bound: float) -> Tensor:
     return features
 
 
-F2M = Method(learn, defaults=RivalValues(rate=1e-3, head_rate=0.0), objective=flat_minimum)
+F2M = Method(
+    learn,
+    defaults=RivalValues(rate=1e-3, head_rate=0.0),
+    objective=flat_minimum,
+    objective_reads=("strength",),
+)

@@ -93,12 +93,12 @@ def train_head(
     *,
     extra: Extra | None = None,
     masks: Masks | None = None,
-    bound: float | None = None,
+    restrain: Callable[[nn.Module], None] | None = None,
     classify: bool = True,
 ) -> Network:
     """A trained copy of `start`, by cross-entropy (unless `classify` is off) and the extra loss.
 
-    `masks`: weights that may change; `bound`: how far a weight may go.
+    `masks`: weights that may change; `restrain`: brings weights back to where they may be, after each step.
     """
     part, head = deepcopy(start.part), nn.Parameter(start.rows.clone())
     network = Network(part, head, start.space)
@@ -123,8 +123,8 @@ def train_head(
             nn.utils.clip_grad_norm_(part.parameters(), STEEPEST)
             optimiser.step()
             schedule.step()
-            if bound is not None:
-                _clamp(part, start.part, bound)
+            if restrain is not None:
+                restrain(part)
             losses = {"loss": float(loss.detach())}
             session.report(Progress(epoch + 1, values.epochs, number + 1, len(batches), losses))
     return Network(part, head.detach(), start.space)
@@ -154,12 +154,6 @@ def outcome_of(session: SessionContext, network: Network, rows: Tensor | None = 
     bank = bank.with_classes(session.shots.class_ids, rows[known:], session.shots.counts.tolist())
     trained = weights_of_part(network.part, session.setup.incremental.scope)
     return Outcome(replace(session.state, weights={**session.state.weights, **trained}, bank=bank))
-
-
-@torch.no_grad()
-def _clamp(part: nn.Module, start: nn.Module, bound: float) -> None:
-    for parameter, before in zip(part.parameters(), start.parameters(), strict=True):
-        parameter.clamp_(before - bound, before + bound)
 
 
 def _optimiser(part: nn.Module, head: nn.Parameter, values: RivalValues, masks: Masks | None) -> torch.optim.Optimizer:

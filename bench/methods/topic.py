@@ -86,4 +86,4 @@ def _mean(values: Tensor) -> Tensor:
     return values.mean() if len(values) else values.sum()
 
 
-TOPIC = Method(learn, defaults=RivalValues(exemplars=4), keeps="exemplars")
+TOPIC = Method(learn, defaults=RivalValues(exemplars=4), keeps="nodes")

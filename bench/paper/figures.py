@@ -58,7 +58,7 @@ def _promoted(result: RunResult) -> int | None:
 
 @dataclass(frozen=True)
 class Results:
-    methods: Mapping[str, Sequence[Figures]]  # one for each draw
+    methods: Mapping[str, Sequence[Figures]]  # one for each draw, the standard one first
     ablations: Mapping[str, Mapping[str, Figures]]  # by name and value
 
 

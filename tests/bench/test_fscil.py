@@ -1,16 +1,21 @@
 """A whole run at a small size."""
 
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from bench.activations import ActivationStore, Done
 from bench.datasets import DatasetImage, Session, Stream
 from bench.fscil import RunContext, run
 from bench.methods import Setup
 from core.images import centre_view, decode
 from core.progress import Progress
+from core.views import LabelledViews
 
 
 def without_reading(stream: Stream, sessions: slice) -> Stream:
@@ -136,6 +141,26 @@ def test_runs_share_a_base_session(context: RunContext, stream: Stream, setup: S
     assert fresh == 2 * trained
 
 
+def test_seconds_of_a_session_are_those_of_its_training(
+    context: RunContext, stream: Stream, setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of the trunk, which only the first of several runs computes: here the clock jumps while it does."""
+    jumped: list[float] = []
+    counting = context.display.counting
+
+    def slow(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        if what == "shots":
+            jumped.append(1000.0)
+        return counting(what, total)
+
+    monkeypatch.setattr(context.display, "counting", slow)
+    monkeypatch.setattr("bench.fscil.time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(jumped)))
+    result = run(context, stream, replace(setup, method="ncm"))
+
+    assert len(jumped) == 2
+    assert max(result.seconds[1:]) < 500
+
+
 def test_a_changed_image_transform_invalidates_the_cache(
     context: RunContext, stream: Stream, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +174,25 @@ def test_a_changed_image_transform_invalidates_the_cache(
 
     assert before > 0
     assert len(context.display.counted) == 2 * before  # type: ignore[attr-defined]
+
+
+def test_base_activations_are_read_once(
+    context: RunContext, stream: Stream, setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guard images and training images are read apart: dividing all of them in memory would copy what is trained on."""
+    read: list[set[str]] = []
+    views = ActivationStore.views
+
+    def noted(store: ActivationStore, images: Sequence[DatasetImage], *done: Done) -> LabelledViews:
+        read.append({image.key for image in images} & {image.key for image in stream.base.train})
+        return views(store, images, *done)
+
+    monkeypatch.setattr(ActivationStore, "views", noted)
+    run(context, stream, replace(setup, method="ncm"))
+
+    guard, training = (keys for keys in read if keys)
+    assert (len(guard), len(training)) == (8, 24)
+    assert guard | training == {image.key for image in stream.base.train}
 
 
 def test_other_settings_are_another_run(context: RunContext, stream: Stream, setup: Setup) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from bench.methods.exemplars import balanced, base_exemplars, herd
 from bench.methods.f2m import BOUND
 from bench.methods.fsll import MARGIN, triplets
 from bench.methods.grid import CANDIDATES, candidates
-from bench.methods.head_training import starting_network, targets_of, train_head
+from bench.methods.head_training import Batch, Network, distillation, starting_network, targets_of, train_head
 from bench.methods.lucir import less_forget
 from bench.methods.memory import bytes_per_class
 from bench.methods.ranpac import ridge_weights
@@ -25,6 +26,7 @@ from bench.methods.topic import neural_gas
 from bench.overrides import override
 from core.base_session import base_session
 from core.progress import Progress
+from core.state import with_weights
 from core.views import CPU, LabelledViews
 from tests.bench.conftest import RecordingDisplay, small_network
 
@@ -148,7 +150,7 @@ def test_a_method_with_more_than_a_bank_resumes(shared: RunContext, stream: Stre
 def test_a_base_session_goes_on_from_the_shared_one(
     shared: RunContext, stream: Stream, setup: Setup, method: str
 ) -> None:
-    """It is trained for this method and its strength for a while, and used again by the same."""
+    """It is trained for this method and its strength for a while, and used again whatever else is set."""
 
     def steps(chosen: Setup) -> int:
         display = RecordingDisplay()
@@ -164,6 +166,8 @@ def test_a_base_session_goes_on_from_the_shared_one(
     assert steps(replace(plain, method="teen")) == 0
     assert steps(frozen) == whole / 4
     assert steps(replace(frozen, incremental=replace(setup.incremental, seed=9))) == 0
+    assert steps(replace(frozen, rival=replace(frozen.rival, rate=0.5, batch=8))) == 0
+    assert steps(replace(frozen, rival=replace(frozen.rival, strength=1.0))) == whole / 4
 
 
 def test_herding_is_the_greedy_mean() -> None:
@@ -186,6 +190,22 @@ def test_exemplars_are_images_of_their_class(setup: Setup) -> None:
 
     assert two.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert torch.equal(balanced(four, 2).inputs, two.inputs)
+
+
+def test_teen_moves_a_mean_towards_all_base_classes(setup: Setup) -> None:
+    """By hand, one class at a time, with base classes of six images: half of the way at strength 1."""
+    session = small_session(setup, "teen")
+    means = METHODS["ncm"].learn(session).state.bank.prototypes[4:]
+
+    moved = METHODS["teen"].learn(session).state.bank.prototypes[4:]
+
+    base = [prototype / prototype.norm() for prototype in session.base.bank.prototypes]
+    for mean, found in zip(means, moved, strict=True):
+        direction = mean / mean.norm()
+        weights = [torch.exp(16 * direction @ one) for one in base]
+        towards = sum(weight * one for weight, one in zip(weights, base, strict=True)) / sum(weights)
+        assert torch.allclose(found, mean.norm() * (direction + towards) / 2, atol=1e-5)
+        assert not torch.allclose(found, mean, atol=1e-3)
 
 
 def test_the_ridge_is_that_of_least_squares() -> None:
@@ -222,6 +242,64 @@ def test_triplets_take_the_hardest_images() -> None:
     assert loss == pytest.approx(sum(max(0.0, image) for image in images) / 4)
 
 
+def test_fsll_holds_its_weights_where_they_were(setup: Setup) -> None:
+    """Its default strength halves how far they go without the term, but still lets them go."""
+
+    def far(strength: float | None) -> float:
+        session = small_session(setup, "fsll")
+        rival = Rival(epochs=20, batch=16, strength=strength)
+        state = METHODS["fsll"].learn(replace(session, setup=replace(session.setup, rival=rival))).state
+        before = session.backbone.state_dict()
+        return sum(float((tensor - before[name]).abs().sum()) for name, tensor in state.weights.items())
+
+    free, held = far(0.0), far(None)
+
+    assert 0 < held < free / 2
+
+
+def test_the_second_phase_of_eeil_is_balanced_and_held_to_the_first(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three images of each class but the one that has a single image, and distilled over old and new classes."""
+    session = small_session(setup, "eeil")
+    whole = session.all_base_images
+    session = replace(session, base_images=whole.select(torch.arange(5, len(whole))))  # one image of the first class
+    phases: list[list[int]] = []
+    distilled: list[set[int]] = []
+
+    def watched(given: SessionContext, start: Network, images: LabelledViews, *rest: Any, **chosen: Any) -> Network:
+        phases.append(images.counts.tolist())
+        distilled.append(set())
+        return train_head(given, start, images, *rest, **chosen)
+
+    def noted(batch: Batch, classes: int) -> torch.Tensor:
+        distilled[-1].add(classes)
+        return distillation(batch, classes)
+
+    monkeypatch.setattr("bench.methods.eeil.train_head", watched)
+    monkeypatch.setattr("bench.methods.eeil.distillation", noted)
+    METHODS["eeil"].learn(session)
+
+    assert phases[1] == [1, 3, 3, 3, 3, 3]
+    assert distilled == [{4}, {6}]
+
+
+def test_the_head_of_fsll_takes_up_no_loss(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are prototypes: they end where they began, and the network learns instead."""
+    heads = []
+
+    def watched(session: SessionContext, start: Network, *given: Any, **chosen: Any) -> Network:
+        trained = train_head(session, start, *given, **chosen)
+        heads.append((start.rows, trained.rows))
+        return trained
+
+    monkeypatch.setattr("bench.methods.fsll.train_head", watched)
+    METHODS["fsll"].learn(small_session(setup, "fsll"))
+
+    ((before, after),) = heads
+    assert torch.equal(before, after)
+
+
 def test_less_forget_is_the_mean_of_one_less_cosine() -> None:
     """Zero for the same directions, whatever their length; two for the opposite."""
     vectors = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
@@ -243,6 +321,24 @@ def test_few_weights_change_and_stay_within_a_bound(setup: Setup) -> None:
 
     assert 0 < (changed["fsll"] > 0).sum() <= 0.1 * small_session(setup, "fsll").backbone.parameter_count
     assert 0 < changed["f2m"].max() <= BOUND * 1.0001
+
+
+def test_the_bound_of_f2m_does_not_move_with_the_sessions(setup: Setup) -> None:
+    """After a second session at a high rate each weight is still within the bound of the base session's."""
+    session = small_session(setup, "f2m")
+    rival = Rival(epochs=10, batch=16, rate=1.0, strength=1.0)
+    session = replace(session, setup=replace(session.setup, rival=rival))
+    base = session.backbone.state_dict()
+
+    first = METHODS["f2m"].learn(session).state
+    shots = LabelledViews(session.shots.inputs.flip(0), session.shots.labels + 10)
+    network = with_weights(session.backbone, first.weights)
+    second = METHODS["f2m"].learn(replace(session, backbone=network, state=first, shots=shots)).state
+
+    moved = {name: (tensor - first.weights[name]).abs().max() for name, tensor in second.weights.items()}
+    assert max(float(far) for far in moved.values()) > 0
+    for name, tensor in second.weights.items():
+        assert float((tensor - base[name]).abs().max()) <= BOUND * 1.0001
 
 
 def test_head_training_lowers_its_loss(setup: Setup) -> None:
@@ -295,6 +391,28 @@ def test_bytes_count_vectors_and_images(shared: RunContext, stream: Stream) -> N
     assert kept(method="icarl", rival=Rival(exemplars=3)) == vector + (3 * 4 + 20) * image / 8
     assert kept(method="joint") == vector + (32 - 8 + 20) * image / 8
     assert kept(gate=False, replay=False) == 2 * (1 + 5) * vector + vector * 64 / 8
+
+
+def test_bytes_count_no_image_that_a_class_does_not_have(shared: RunContext, stream: Stream) -> None:
+    """Base classes of 1, 2, 3 and 8 images: a class keeps two of them out of the guard, so 1, 2, 2 and 6 are left."""
+    kept_of = dict(zip(stream.base.class_ids, (1, 2, 3, 8), strict=True))
+    few = [
+        image
+        for c, count in kept_of.items()
+        for image in [one for one in stream.base.train if one.class_id == c][:count]
+    ]
+    uneven = replace(stream, sessions=(replace(stream.base, train=tuple(few)), *stream.sessions[1:]))
+    image, vector = 3 * 32 * 32, 4 * 64
+
+    def kept(method: str, exemplars: int = 5) -> int:
+        chosen = Setup(method=method, rival=Rival(exemplars=exemplars))
+        return 8 * bytes_per_class(chosen, shared.backbone, uneven)
+
+    assert kept("icarl") == 8 * vector + (1 + 2 + 2 + 5 + 20) * image
+    assert kept("joint") == 8 * vector + (1 + 2 + 2 + 6 + 20) * image
+    assert kept("topic", 2) == 8 * vector + 8 * (vector + image) + vector + 20 * image
+    assert kept("topic") == 8 * vector + 11 * (vector + image) + vector + 20 * image
+    assert kept("protoquad") == 8 * 2 * (1 + 5) * vector + 64 * vector + (20 + 0 + 0 + 1 + 2) * image
 
 
 def test_a_larger_bank_shares_the_base_session(shared: RunContext, stream: Stream, setup: Setup) -> None:

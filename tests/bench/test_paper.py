@@ -68,7 +68,7 @@ def changed(ablation: str, **values: Figures) -> Results:
     ],
 )
 def test_a_verdict_turns_with_its_figures(results: Results, place: int) -> None:
-    """Only that one; a lead within the spread over the draws counts as none."""
+    """Only that one; in an ablation a lead within the spread over the draws counts as none."""
     expected = ["reproduced"] * 10
     expected[place] = "not reproduced"
 
@@ -85,6 +85,83 @@ def test_a_better_rival_is_named() -> None:
     assert first.verdict == "not reproduced"
     assert "ranpac 66.00" in first.figure
     assert "-2.75" in first.figure
+
+
+def test_methods_are_compared_draw_by_draw() -> None:
+    """Draws that differ by ten points: what counts is the difference in each of them, here from 0.9 to 1.1."""
+    ours, theirs = [50.0, 60.0, 70.0, 55.0], [49.0, 58.9, 69.1, 54.0]
+    results = Results({"protoquad": list(map(figures, ours)), "f2m": list(map(figures, theirs))}, {})
+    apart = torch.tensor(ours) - torch.tensor(theirs)
+    error = float(apart.std() / 2)
+
+    first, sessions, f2m, lost = claims_of(results, "cub200")[:4]
+
+    assert {one.verdict for one in (first, sessions, f2m, lost)} == {"reproduced"}
+    assert f"{float(apart.mean()):+.2f} ± {2 * error:.2f}" in f2m.figure
+
+
+def test_a_lead_within_two_standard_errors_is_none() -> None:
+    """Ahead by a point on average, but behind in one of three draws; the lead of the paper is no part of the claim."""
+    ours, theirs = [63.0, 63.0, 63.0], [60.0, 62.0, 64.0]
+    results = Results({"protoquad": list(map(figures, ours)), "f2m": list(map(figures, theirs))}, {})
+
+    found = claims_of(results, "cub200")[:4]
+
+    assert [one.verdict for one in found] == ["not reproduced"] * 4
+    assert "first in 1 of 2 sessions; not beyond chance in 2" in found[1].figure
+    assert "3.13" not in found[2].claim
+    assert "+1.00 ± 2.31" in found[2].figure
+    assert "+3.13" in found[2].figure
+
+
+def test_one_draw_tells_no_lead_from_chance() -> None:
+    """However large the difference: no verdict, and the figure says why."""
+    results = good_results()
+    one_draw = replace(results, methods={name: runs[:1] for name, runs in results.methods.items()})
+
+    found = claims_of(one_draw, "cub200")
+
+    assert {claim.verdict for claim in found} == {"not measured"}
+    assert all("one draw" in claim.figure for claim in found)
+
+
+def test_ablations_are_compared_on_the_standard_draw() -> None:
+    """The rival with exemplars too: its other draws, however good, do not count."""
+    results = good_results()
+    easy = {**results.methods, "icarl": [figures(21.0, size=2000), figures(90.0, size=2000)]}
+
+    memory = claims_of(replace(results, methods=easy), "cub200")[9]
+
+    assert memory.verdict == "reproduced"
+    assert "icarl 21.00" in memory.figure
+    assert "on the standard draw" in memory.figure
+
+
+def test_nodes_with_an_image_each_are_exemplars_too() -> None:
+    """TOPIC is a rival in the comparison of memory."""
+    results = good_results()
+    others = {"protoquad": results.methods["protoquad"], "topic": results.methods["icarl"]}
+
+    assert "topic 21.00" in claims_of(replace(results, methods=others), "cub200")[9].figure
+
+
+def test_backward_transfer_must_change_beyond_its_spread() -> None:
+    """Half a point nearer to zero, where our runs differ by seven tenths: chance."""
+    results = changed("bank", **{"1": figures(50.0, -1.0, 500)})
+    spread = [figures(63.0, -5.0, 2000), figures(63.5, -4.0, 2000)]
+
+    bank = claims_of(replace(results, methods={**results.methods, "protoquad": spread}), "cub200")[8]
+
+    assert bank.verdict == "not reproduced"
+
+
+def test_a_bank_that_is_never_small_measures_nothing_about_memory() -> None:
+    """Where shots and guard images outweigh the copies, no bank has 62 % of the largest memory."""
+    memory = claims_of(changed("bank", **{"1": figures(50.0, -9.0, 1900)}), "cub200")[9]
+
+    assert memory.verdict == "not measured"
+    assert "no bank of ours is that small" in memory.figure
+    assert "0.95" in memory.figure
 
 
 def test_what_was_not_run_is_not_measured() -> None:
@@ -109,6 +186,17 @@ def test_the_page_has_every_figure_and_loads_nothing() -> None:
     for shown in ("63.25 ± 0.35", "21.25", "prototypical-quadruplet", "reproduced"):
         assert shown in page
         assert shown in text
+
+
+def test_the_page_says_what_was_tuned_and_which_draw_is_standard() -> None:
+    """A reader of the page alone knows that rivals were not tuned, and that not every standard draw is published."""
+    results = good_results()
+
+    text = markdown(blocks_of(results, claims_of(results, "grocery"), About("grocery", "resnet18", 2, "abc")), "paper")
+
+    assert "on training images of the base classes of CUB-200" in text
+    assert "starting points that no tuning has chosen" in text
+    assert "as for grocery, folder and shapes, it is a seeded draw" in text
 
 
 def test_every_method_and_every_ablation_is_planned() -> None:
