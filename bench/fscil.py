@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+import core
+from bench import methods
 from bench.activations import ActivationStore
 from bench.datasets import DatasetImage, Session, Stream
 from bench.feature_map import FeatureMap, feature_map
@@ -302,7 +305,18 @@ def _base_key(context: RunContext, session: Session, setup: Setup) -> str:
 def _run_key(context: RunContext, stream: Stream, setup: Setup) -> str:
     keys = [[image.key for image in session.train + session.test] for session in stream.sessions]
     values = asdict(setup.values)  # a changed default is another run
-    return _digest(_network_digest(context.backbone), context.data_key, asdict(setup), values, keys)
+    network = _network_digest(context.backbone)
+    return _digest(network, context.data_key, asdict(setup), values, keys, _learning_digest())
+
+
+@cache
+def _learning_digest() -> str:
+    """Of the code that learns: figures of other code must not be taken for those of this commit."""
+    digest = hashlib.sha256()
+    for folder in (Path(core.__file__).parent, Path(methods.__file__).parent):
+        for file in sorted(folder.rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _network_digest(backbone: Backbone) -> str:

@@ -54,9 +54,11 @@ ablation fraction-0.2 incremental.fraction=0.2
 fscil --method ncm --backbone efficientnet_lite0@288
 fscil --method protoquad --backbone efficientnet_lite0@288
 
-# A larger backbone
-fscil --method ncm --backbone efficientnet_lite2
-fscil --method protoquad --backbone efficientnet_lite2
+# A larger network on larger images, and both networks as one; in few views, as both together take long
+fscil --method ncm --backbone efficientnet_lite2@320
+fscil --method protoquad --backbone efficientnet_lite2@320
+fscil --method ncm --backbone efficientnet_lite0@288+efficientnet_lite2@320 --set views=2
+fscil --method protoquad --backbone efficientnet_lite0@288+efficientnet_lite2@320 --set views=2
 
 # Five shots without training, and the cost of a session
 protoquad bench few-shots --data "$data" --out "$out"
@@ -68,10 +70,30 @@ newcomer() {
   local name=newcomer-$(basename "$1")-$3
   protoquad bench newcomer --data "$1" --far "$2" --scene "$3" --draws "$4" --out "$out" --set name="$name"
 }
+# The ablations once more on a second domain
+grocery() {
+  local name=$1
+  shift
+  protoquad bench fscil --dataset grocery --data "$other" --out "$out" --set name="grocery-$name" "$@"
+}
 if [ -n "$other" ]; then
   newcomer "$data" "$other" 10x5 32
-  newcomer "$data" "$other" 50x5 2
+  newcomer "$data" "$other" 50x5 4
   newcomer "$data" "$other" 100x5 2
+  newcomer "$data" "$other" 10x1 8
+  newcomer "$data" "$other" 10x20 6
   newcomer "$other" "$data" 10x5 20
-  newcomer "$other" "$data" 37x5 3
+  newcomer "$other" "$data" 37x5 4
+  newcomer "$other" "$data" 10x1 8
+  protoquad bench newcomer --data "$other" --scene 37x5 --draws 4 --out "$out" --set name=newcomer-grocery-37x5-replay-off --set replay=false
+  grocery protoquad
+  grocery no-training --set incremental.epochs=0
+  grocery loss-prototypical-quadruplet --set incremental.loss=prototypical-quadruplet
+  grocery loss-cross-entropy --set incremental.loss=cross-entropy
+  grocery margins-0-0 --set incremental.margins.query=0 --set incremental.margins.negatives=0
+  grocery lambda-0 --set incremental.prototype_rate=0
+  grocery copies-1 --set base.copies=1
+  grocery no-calibration --set incremental.calibration=false
+  grocery fraction-0.1 --set incremental.fraction=0.1
+  grocery no-drift --set incremental.drift=false
 fi

@@ -71,8 +71,10 @@ def held_out(features: LabelledViews, turns: Tensor, fit: Fit) -> HeldOut:
     parts: list[HeldOut] = []
     for turn in range(FOLDS):
         out = turns == turn
-        if not out.any() or sum(len(part.rows) for part in parts) >= ENOUGH:
+        if sum(len(part.rows) for part in parts) >= ENOUGH:
             break
+        if not out.any():
+            continue
         state = fit((~out).nonzero()[:, 0])
         parts.append(_measured(state, features, out.nonzero()[:, 0]))
     if not parts:

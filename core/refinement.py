@@ -29,10 +29,11 @@ from core.trials import SessionImages, Trial, blended, guard_distances, light
 from core.views import CPU, LabelledViews, features_of, prefix_of, trainable_part
 
 BLENDS = (0.25, 0.5, 0.75, 1.0)  # how far to go to the trained weights; 0, not at all, is tried in any case
+USUAL_BLENDS = (0.5, 0.25)  # in this order, without a base session
 BASE_SHRINK = 1.0  # where a base session has determined the space
 SHRINKS = (10.0, 3.0, 1.0, 0.3)
 BEYOND_CHANCE = 1.2816  # standard errors that a further blend must gain: one in ten does so by chance
-FEWEST_TO_TRAIN = 20  # held-out images: with fewer, a gain from training cannot be told from chance
+FEWEST_TO_TRAIN = 10  # held-out images: with fewer, a gain from training cannot be told from chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +160,12 @@ class _Session:
         shrink = self._shrink()
         fitting = self._fitting(shrink)
         trial = self._blended(training, fitting)
-        turns = self._unseen_by(trial)
+        turns, learned_from = self._unseen_by(trial), self._learned_from(trial)
         candidate = self._state(training, trial, fitting)
-        before = self._measured(self.before, turns, self._unfitted, self._plain)
-        after = self._measured(trial, turns, fitting, candidate)
+        untrained = self.before.held_out(learned_from, self._unfitted)
+        before = self._measured(self.before, [self.before.held_out(turns, self._unfitted), untrained], self._plain)
+        stand_in = self.first.held_out(learned_from, fitting)
+        after = self._measured(trial, [trial.held_out(turns, fitting), stand_in], candidate)
         if judge is None:
             verdict = Verdict(True, "not judged", before.accuracy, after.accuracy)
         else:
@@ -176,7 +179,7 @@ class _Session:
         return self._refinement(candidate, verdict, served, measured, known, trial.blend, shrink)
 
     def diverged(self, error: Diverged) -> Refinement:
-        measured = self._measured(self.before, self.turns, self._unfitted, self._plain)
+        measured = self._measured(self.before, [self.before.held_out(self.turns, self._unfitted)], self._plain)
         verdict = Verdict(False, str(error), measured.accuracy, Measure(None, None))
         nothing = self.before.held_out(torch.full_like(self.turns, -1), self.config.fit)
         return self._refinement(None, verdict, self.before, nothing, KnownDistances.of(nothing), 0.0, None)
@@ -213,18 +216,33 @@ class _Session:
         return self.config.allowance * few if few < 1 else 0.0
 
     def _blended(self, training: "TailTraining | None", fitting: FitConfig) -> Trial:
-        """Go from the first weights towards the trained ones as long as held-out images gain beyond their error."""
+        """How far to go from the first weights to the trained ones, told by held-out images.
+
+        Where a base session has fitted the network, as far as they gain beyond chance. Without one, half of the way has
+        helped on all data that was tried: it is gone unless they lose beyond chance, for they are few.
+        """
         if training is None:
             return self.first
         if not self.config.search:
             return self._trial(training, self.config.blend)
         turns = torch.where(self.turns == 0, 0, -1)
-        best, most = self.first, self._evidence(self.first, turns, fitting)
+        most = self._evidence(self.first, turns, fitting)
+        if is_well_determined(self.remembered.scatter):
+            return self._as_far_as_it_gains(training, turns, fitting, most)
+        for blend in USUAL_BLENDS:
+            trial = self._trial(training, blend)
+            gain, chance = _gain(self._evidence(trial, turns, fitting), most)
+            if gain > -BEYOND_CHANCE * chance:
+                return trial
+        return self.first
+
+    def _as_far_as_it_gains(self, training: "TailTraining", turns: Tensor, fitting: FitConfig, most: Tensor) -> Trial:
+        best = self.first
         for blend in BLENDS:
             trial = self._trial(training, blend)
             evidence = self._evidence(trial, turns, fitting)
-            gains = evidence - most
-            if not float(gains.mean()) > BEYOND_CHANCE * float(gains.std()) / len(gains) ** 0.5:
+            gain, chance = _gain(evidence, most)
+            if not gain > BEYOND_CHANCE * chance:
                 break
             best, most = trial, evidence
         return best
@@ -234,6 +252,14 @@ class _Session:
         if trial.blend == 0:
             return self.turns
         return torch.where(self.turns == 0, 0 if self.config.search else -1, -1)
+
+    def _learned_from(self, trial: Trial) -> Tensor:
+        """The other turns. For their shots the untrained network in the new space stands in, when the result is judged:
+        the few that training left out would tell little of what the space has gained.
+        """
+        if trial.blend == 0 or not self.config.search:
+            return torch.full_like(self.turns, -1)
+        return torch.where(self.turns == 0, -1, self.turns)
 
     def _known_distances(self, trial: Trial, measured: HeldOut, fitting: FitConfig) -> KnownDistances:
         if trial.blend == 0:
@@ -292,15 +318,15 @@ class _Session:
         guard = log_probability(*guard_distances(trial.fitted(fitting), trial.guard))
         return torch.cat([shots, guard])
 
-    def _measured(self, trial: Trial, turns: Tensor, fitting: FitConfig, state: LearnerState) -> Measured:
-        found = trial.held_out(turns, fitting)
-        new = torch.isin(found.labels, self.images.shots.labels)
-        old, evidence = found.right[~new], [found.log_probability[new]]
+    def _measured(self, trial: Trial, parts: list[HeldOut], state: LearnerState) -> Measured:
+        labels, right = (torch.cat([getattr(part, name) for part in parts]) for name in ("labels", "right"))
+        new = torch.isin(labels, self.images.shots.labels)
+        old, evidence = right[~new], [torch.cat([part.log_probability for part in parts])[new]]
         if trial.guard is not None:
             distances, own = guard_distances(state, trial.guard)
             old = torch.cat([old, distances.argmin(1) == own])
             evidence.append(log_probability(distances, own))
-        return Measured(old, found.right[new], torch.cat(evidence))
+        return Measured(old, right[new], torch.cat(evidence))
 
     def _state(self, training: "TailTraining | None", trial: Trial, fitting: FitConfig) -> LearnerState:
         state = trial.fitted(fitting, remembered=self._remembered_by(trial, training, self.remembered))
@@ -310,3 +336,9 @@ class _Session:
             names = training.masks if training is not None else own
             weights |= {prefix + name: own[name].clone() for name in names}
         return replace(state, weights=weights)
+
+
+def _gain(after: Tensor, before: Tensor) -> tuple[float, float]:
+    """Of images compared one by one: the mean, and its standard error."""
+    gains = after - before
+    return float(gains.mean()), float(gains.std()) / len(gains) ** 0.5

@@ -16,9 +16,9 @@ from core.folds import folds_of
 from core.guard import Measured, Verdict
 from core.incremental_session import IncrementalConfig
 from core.progress import Progress
-from core.refinement import BLENDS, FEWEST_TO_TRAIN, SHRINKS, Refinement, refine, teach
+from core.refinement import FEWEST_TO_TRAIN, SHRINKS, USUAL_BLENDS, Refinement, refine, teach
 from core.state import LearnerState, with_weights
-from core.trials import SessionImages, blended
+from core.trials import SessionImages, Trial, blended
 from core.views import CPU, LabelledViews, Scope, features_of, trainable_part
 
 Bits = Callable[..., dict[str, object]]
@@ -447,14 +447,14 @@ def test_every_image_is_computed_once_under_every_network(
 def test_a_search_computes_every_image_once_for_each_blend_it_tries(
     recorded: Backbone, parent: LearnerState, activations: Draw, searching: IncrementalConfig
 ) -> None:
-    """Up to the first that gains nothing; shrinkages and turns cost no further pass."""
+    """Up to the first that is good enough; shrinkages and turns cost no further pass."""
     images = SessionImages(activations([8, 9], 21, views=2), guard=activations([1, 2], 8, seed=8))
     assert int((folds_of(images.shots.labels) == 0).sum()) + 16 >= FEWEST_TO_TRAIN
 
     refinement = refine(recorded, parent, images, searching)
 
-    kept = sum(blend <= refinement.blend for blend in BLENDS)
-    assert Recorded.plain == (1 + min(kept + 1, len(BLENDS))) * (42 * 2 + 16)
+    tried = USUAL_BLENDS.index(refinement.blend) + 1 if refinement.blend else len(USUAL_BLENDS)
+    assert Recorded.plain == (1 + tried) * (42 * 2 + 16)
 
 
 # The search
@@ -485,15 +485,42 @@ def test_too_few_held_out_images_change_no_weights_but_fit_the_space(
 
 
 def test_enough_held_out_images_are_trained(world: Any, activations: Draw, searching: IncrementalConfig) -> None:
-    """Twelve guard images and the first turn of the shots together are twenty."""
-    counts = {}
-    for per_class in (4, 8):
+    """Guard images and the first turn of the shots together are ten."""
+    counts, shots = {}, activations(range(40, 44), 4, views=2)
+    for spared in (5, 6):
         steps = list[Progress]()
-        shots = activations(range(40, 44), per_class, views=2)
-        refine(world.network, world.state, SessionImages(shots, guard=world.guard), searching, report=steps.append)
-        counts[12 + int((folds_of(shots.labels) == 0).sum())] = len(steps)
+        guard = world.guard.select(torch.arange(spared))
+        refine(world.network, world.state, SessionImages(shots, guard=guard), searching, report=steps.append)
+        counts[spared + int((folds_of(shots.labels) == 0).sum())] = len(steps)
 
-    assert counts == {16: 0, FEWEST_TO_TRAIN: 2}
+    assert counts == {9: 0, FEWEST_TO_TRAIN: 2}
+
+
+@pytest.mark.parametrize(
+    ("half", "quarter", "expected"), [(0.1, 0.0, 0.5), (-0.1, 0.0, 0.5), (-1.0, -0.1, 0.25), (-1.0, -1.0, 0.0)]
+)
+def test_without_a_base_session_half_of_the_way_is_gone_unless_images_lose_beyond_chance(
+    backbone: Backbone,
+    activations: Draw,
+    searching: IncrementalConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    half: float,
+    quarter: float,
+    expected: float,
+) -> None:
+    """Images gain so much on average, and differ from each other by about one."""
+    luck, gains = torch.linspace(-1, 1, 20), {0.0: 0.0, 0.25: quarter, 0.5: half}
+
+    def simulated(_session: Any, trial: Trial, *_asked: Any) -> Tensor:
+        return gains[trial.blend] + float(trial.blend > 0) * luck
+
+    monkeypatch.setattr("core.refinement._Session._evidence", simulated)
+    untaught = LearnerState.untaught(backbone)
+    images = SessionImages(activations(range(40, 50), 5, views=2))
+
+    refinement = refine(backbone, untaught, images, searching, judge=None)
+
+    assert refinement.blend == expected
 
 
 def test_a_search_that_finds_no_gain_keeps_the_first_weights(
@@ -628,6 +655,24 @@ def test_replayed_classes_are_in_the_state_once(
     assert end.bank.class_ids == (3, 4, 7, 11, 12, 19, 8, 9, 40, 41, 42)
     assert end.bank.held.tolist() == [3] * 6 + [1] * 5
     assert end.bank.shots.tolist() == [22] * 6 + [6] * 5
+
+
+def test_a_trained_session_is_judged_on_all_shots(
+    backbone: Backbone, activations: Draw, searching: IncrementalConfig
+) -> None:
+    """For those that it has learned from the untrained network in the new space stands in, shot by shot."""
+    shots, seen = activations(range(40, 50), 5, views=2), list[Measured]()
+
+    def watch(before: Measured, after: Measured) -> Verdict:
+        seen.extend((before, after))
+        return promote(before, after)
+
+    refinement = refine(backbone, LearnerState.untaught(backbone), SessionImages(shots), searching, judge=watch)
+
+    assert refinement.blend > 0
+    assert set(refinement.held_out.rows.tolist()) == set((folds_of(shots.labels) == 0).nonzero()[:, 0].tolist())
+    assert [len(one.new_right) for one in seen] == [len(one.log_probability) for one in seen] == [50, 50]
+    assert len(refinement.known_distances.labels) == 50
 
 
 def test_held_out_shots_of_replayed_classes_count_as_old(
