@@ -30,19 +30,21 @@ class KnownDistances:
         return {ClassId(label): self.distances[self.labels == label] for label in self.labels.unique().tolist()}
 
 
-def after_training(measured: HeldOut, untrained: HeldOut) -> KnownDistances:
-    """Of all shots that the untrained network measured; a trained one has learned from most of them.
+def after_training(measured: HeldOut, untrained: HeldOut) -> HeldOut:
+    """All shots: those that training left out as the trained network sees them, the others as the untrained one does.
 
-    The shots that both measured tell how much nearer or farther the trained one sees an image. So a class has several
-    held-out distances instead of one, and the threshold does not hang on the luck of a few shots.
+    The others are moved as far as the first have moved on average, so that thresholds made of both fit the trained one.
+    A class then has several held-out shots instead of one, and nothing hangs on the luck of a few.
     """
     common = torch.isin(untrained.rows, measured.rows)
     if not common.any():
-        return KnownDistances.of(measured)
-    ratio = measured.to_nearest.mean() / untrained.to_nearest[common].mean().clamp_min(1e-12)
-    return KnownDistances(
+        return measured
+    moved = measured.to_nearest.mean() - untrained.to_nearest[common].mean()
+    return HeldOut(
+        torch.cat([measured.rows, untrained.rows[~common]]),
         torch.cat([measured.labels, untrained.labels[~common]]),
-        torch.cat([measured.to_nearest, ratio * untrained.to_nearest[~common]]),
+        torch.cat([measured.views, (untrained.views[~common] + moved).clamp_min(0)]),
+        torch.cat([measured.own, untrained.own[~common]]),
     )
 
 

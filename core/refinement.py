@@ -46,8 +46,8 @@ class Refinement:
     candidate: LearnerState | None  # the refined state; None where training diverged
     verdict: Verdict
     served: Trial
-    held_out: HeldOut  # shots measured by the state to serve
-    known_distances: KnownDistances  # of these shots, and of those that the state's network has learned from
+    held_out: HeldOut  # shots measured by the state to serve; those that it was trained on, without the training
+    known_distances: KnownDistances  # of these shots
     blend: float
     shrink: float | None
 
@@ -171,12 +171,14 @@ class _Session:
         else:
             verdict = judge(before, after)
         if verdict.promoted:
-            served, measured = trial, trial.held_out(turns, fitting)
-            known = self._known_distances(trial, measured, fitting)
+            served, found = trial, trial.held_out(turns, fitting)
+            if bool((learned_from >= 0).any()):
+                found = after_training(found, self.first.held_out(self.turns, fitting))
+            known = KnownDistances.of(found)
         else:
-            served, measured = self.before, self.before.held_out(self.turns, self._unfitted)
-            known = KnownDistances(measured.labels, measured.to_own)  # the version keeps the threshold of its teaching
-        return self._refinement(candidate, verdict, served, measured, known, trial.blend, shrink)
+            served, found = self.before, self.before.held_out(self.turns, self._unfitted)
+            known = KnownDistances(found.labels, found.to_own)  # the version keeps the threshold of its teaching
+        return self._refinement(candidate, verdict, served, found, known, trial.blend, shrink)
 
     def diverged(self, error: Diverged) -> Refinement:
         measured = self._measured(self.before, [self.before.held_out(self.turns, self._unfitted)], self._plain)
@@ -260,11 +262,6 @@ class _Session:
         if trial.blend == 0 or not self.config.search:
             return torch.full_like(self.turns, -1)
         return torch.where(self.turns == 0, -1, self.turns)
-
-    def _known_distances(self, trial: Trial, measured: HeldOut, fitting: FitConfig) -> KnownDistances:
-        if trial.blend == 0:
-            return KnownDistances.of(measured)
-        return after_training(measured, self.first.held_out(self.turns, fitting))
 
     def _trial(self, training: TailTraining, blend: float) -> Trial:
         module = blended(self.start, training.module, blend)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 ACCEPTED = 0.95  # share of images of known classes that the threshold accepts
 MANY = 200  # held-out images whose quantile can be trusted
-DEVIATIONS = 1.85  # 1.645 if distances were normal; chosen so that 95 % of new images are accepted
+DEVIATIONS = 1.95  # 1.645 if distances were normal; chosen so that 95 % of new images are accepted
 BELIEF = 1.5  # a class's own mean distance of m held-out images counts m / (m + BELIEF), that of all classes the rest
 
 

@@ -29,24 +29,26 @@ def test_an_image_that_another_class_is_nearer_to_counts_with_that_distance() ->
     }
 
 
-def test_shots_that_were_trained_on_count_as_the_untrained_network_saw_them_to_scale() -> None:
-    """The shots that both networks measured are half as far under the trained one, and so are the others."""
-    untrained = held_out([0, 2, 1, 3], [0, 1, 0, 1], [[0.4, 1.0], [1.0, 0.8], [0.2, 1.0], [1.0, 0.6]])
-    trained = held_out([0, 2], [0, 1], [[0.3, 1.0], [1.0, 0.3]])
+def test_shots_that_were_trained_on_count_as_the_untrained_network_saw_them_moved() -> None:
+    """The shots that both networks measured are nearer by 0.2 on average under the trained one."""
+    untrained = held_out([0, 2, 1, 3], [0, 1, 0, 1], [[0.4, 1.0], [1.0, 0.8], [0.3, 1.0], [1.0, 0.1]])
+    trained = held_out([0, 2], [0, 1], [[0.3, 1.0], [1.0, 0.5]])
 
-    known = after_training(trained, untrained).by_class()
+    found = after_training(trained, untrained)
 
-    assert known[10].tolist() == pytest.approx([0.3, 0.1])  # type: ignore[index]
-    assert known[11].tolist() == pytest.approx([0.3, 0.3])  # type: ignore[index]
+    assert found.rows.tolist() == [0, 2, 1, 3]
+    assert found.labels.tolist() == [10, 11, 10, 11]
+    assert found.own.tolist() == [0, 1, 0, 1]
+    assert found.distances.flatten().tolist() == pytest.approx([0.3, 1.0, 1.0, 0.5, 0.1, 0.8, 0.8, 0.0])
 
 
-def test_without_a_shot_that_both_have_measured_there_is_no_scale() -> None:
-    """Then the trained network's own distances are all there is."""
+def test_without_a_shot_that_both_have_measured_the_trained_ones_are_all_there_is() -> None:
+    """Nothing tells how far the others have moved."""
     trained = held_out([0], [0], [[0.3, 1.0]])
 
-    known = after_training(trained, held_out([1], [1], [[1.0, 0.5]]))
+    found = after_training(trained, held_out([1], [1], [[1.0, 0.5]]))
 
-    assert known.by_class()[10].tolist() == pytest.approx([0.3])  # type: ignore[index]
+    assert found.rows.tolist() == [0]
 
 
 def test_a_single_shot_is_never_farther_than_the_nearest_other_class() -> None:

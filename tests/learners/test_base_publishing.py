@@ -208,7 +208,7 @@ def test_guard_pictures_say_how_sure_it_may_be(database: Database, learnt: BaseR
     assert head.details["accuracy"] == {"old": outcome.accuracy, "new": None}
     assert head.temperature == pytest.approx(calibrate(distances, own).temperature, rel=0.3)
     beyond = beyond_leeway(apart, own)
-    assert head.threshold == pytest.approx(float(beyond.mean() + 1.85 * (1 + 2 / 6) * beyond.std()), abs=2e-3)
+    assert head.threshold == pytest.approx(float(beyond.mean() + 1.95 * (1 + 2 / 6) * beyond.std()), abs=2e-3)
     assert head.details["unknown"]["calibrated_on"] == 6
     for class_id in (1, 2, 3):
         expected = apart[own == class_id - 1]
