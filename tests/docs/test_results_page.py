@@ -17,6 +17,7 @@ BY_SESSION = (
     "Other draws of the shots",
     "What each part is worth",
     "A larger network",
+    "The larger network on larger images",
 )
 COLUMNS: tuple[Callable[[dict[str, Any]], float], ...] = (
     lambda run: run["accuracy"][0],
