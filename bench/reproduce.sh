@@ -79,12 +79,8 @@ grocery() {
 if [ -n "$other" ]; then
   newcomer "$data" "$other" 10x5 20
   newcomer "$data" "$other" 50x5 3
-  newcomer "$data" "$other" 100x5 2
-  newcomer "$data" "$other" 10x1 8
-  newcomer "$data" "$other" 10x20 6
   newcomer "$other" "$data" 10x5 16
   newcomer "$other" "$data" 37x5 3
-  newcomer "$other" "$data" 10x1 8
   protoquad bench newcomer --data "$other" --scene 37x5 --draws 3 --out "$out" --set name=newcomer-grocery-37x5-replay-off --set replay=false
   grocery protoquad
   grocery no-training --set incremental.epochs=0
