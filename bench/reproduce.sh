@@ -54,7 +54,11 @@ ablation fraction-0.2 incremental.fraction=0.2
 fscil --method ncm --backbone efficientnet_lite0@288
 fscil --method protoquad --backbone efficientnet_lite0@288
 
-# A larger network on larger images, and both networks as one; in few views, as both together take long
+# A larger backbone
+fscil --method ncm --backbone efficientnet_lite2
+fscil --method protoquad --backbone efficientnet_lite2
+
+# The same on larger images, and both networks as one; in few views, as both together take long
 fscil --method ncm --backbone efficientnet_lite2@320
 fscil --method protoquad --backbone efficientnet_lite2@320
 fscil --method ncm --backbone efficientnet_lite0@288+efficientnet_lite2@320 --set views=2

@@ -48,7 +48,7 @@ def after_training(measured: HeldOut, untrained: HeldOut) -> HeldOut:
     )
 
 
-def by_class(
+def distances_by_class(
     found: KnownDistances, state: LearnerState, seen: LabelledViews, guard: LabelledViews | None, prior_shots: float
 ) -> dict[ClassId, Tensor]:
     """Also of classes whose shots could not be held out: by the views of a single shot, and by guard images."""

@@ -20,7 +20,7 @@ from core.fitting import FitConfig, can_fit, in_fitted_space, in_space, with_cla
 from core.folds import HeldOut, folds_of
 from core.guard import Judge, Measure, Measured, Verdict, judge
 from core.incremental_session import IncrementalConfig, TailTraining, is_well_determined, training_space
-from core.known_distances import KnownDistances, after_training, by_class
+from core.known_distances import KnownDistances, after_training, distances_by_class
 from core.progress import Report, silent
 from core.prototypes import WELL_KNOWN
 from core.space import SpaceChange
@@ -64,7 +64,8 @@ class Refinement:
     @cached_property
     def distances_by_class(self) -> dict[ClassId, Tensor]:
         """How far held-out images of each class are from the class nearest to them."""
-        return by_class(self.known_distances, self.state, self.served.seen, self.served.guard, self.plain.prior_shots)
+        seen, guard = self.served.seen, self.served.guard
+        return distances_by_class(self.known_distances, self.state, seen, guard, self.plain.prior_shots)
 
 
 def teach(backbone: Backbone, parent: LearnerState, shots: LabelledViews, config: IncrementalConfig) -> LearnerState:
@@ -162,17 +163,17 @@ class _Session:
         trial = self._blended(training, fitting)
         turns, learned_from = self._unseen_by(trial), self._learned_from(trial)
         candidate = self._state(training, trial, fitting)
-        untrained = self.before.held_out(learned_from, self._unfitted)
-        before = self._measured(self.before, [self.before.held_out(turns, self._unfitted), untrained], self._plain)
-        stand_in = self.first.held_out(learned_from, fitting)
-        after = self._measured(trial, [trial.held_out(turns, fitting), stand_in], candidate)
+        shots = [self.before.held_out(some, self._unfitted) for some in (turns, learned_from)]
+        before = self._measured(self.before, shots, self._plain)
+        found, stand_ins = trial.held_out(turns, fitting), self.first.held_out(learned_from, fitting)
+        after = self._measured(trial, [found, stand_ins], candidate)
         if judge is None:
             verdict = Verdict(True, "not judged", before.accuracy, after.accuracy)
         else:
             verdict = judge(before, after)
         if verdict.promoted:
-            served, found = trial, trial.held_out(turns, fitting)
-            if bool((learned_from >= 0).any()):
+            served = trial
+            if len(stand_ins.rows):
                 found = after_training(found, self.first.held_out(self.turns, fitting))
             known = KnownDistances.of(found)
         else:

@@ -30,7 +30,10 @@ class UnknownDetection:
 
 
 def detect_unknown(held_out: Mapping[ClassId, Tensor], strangers: Tensor, *, by_class: bool) -> UnknownDetection:
-    """`held_out`: distances of images to their own class made without them. `strangers`: see `strangeness`, (n,)."""
+    """`held_out`: by class, how far images that it was made without are from the nearest class, or from it.
+
+    `strangers`: see `strangeness`, (n,).
+    """
     known = pooled(held_out.values(), by_class=by_class)
     threshold = threshold_of(known)
     if threshold is None:

@@ -5,7 +5,7 @@ import torch
 
 from core.bank import PrototypeBank
 from core.folds import HeldOut
-from core.known_distances import KnownDistances, after_training, by_class
+from core.known_distances import KnownDistances, after_training, distances_by_class
 from core.space import Space
 from core.state import LearnerState
 from core.views import LabelledViews
@@ -58,7 +58,7 @@ def test_a_single_shot_is_never_farther_than_the_nearest_other_class() -> None:
     state = LearnerState("resnet32", {}, Space("cosine"), bank)
     nothing = KnownDistances(torch.zeros(0, dtype=torch.long), torch.zeros(0))
 
-    known = by_class(nothing, state, LabelledViews(views, torch.tensor([1])), None, 0.0)
+    known = distances_by_class(nothing, state, LabelledViews(views, torch.tensor([1])), None, 0.0)
 
     to_other = 1 - torch.nn.functional.cosine_similarity(views[0, 0], bank.prototypes[1], dim=0)
     assert {class_id: found.tolist() for class_id, found in known.items()} == {1: pytest.approx([float(to_other)])}
